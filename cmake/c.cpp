@@ -321,6 +321,18 @@ fmoe_status fmoe_layer_load(const char* file, const char* prefix, size_t active,
     return fmoe::dynamic::load(std::filesystem::path(fmoe::c::text(file)), options);
   });
 }
+fmoe_status fmoe_layer_load_with(const char* file, const char* prefix, const char* const* metadata,
+                                 size_t pairs, int extra, fmoe_layer** made) {
+  return fmoe::c::making(made, [&] {
+    std::vector<std::string> left_out;
+    fmoe::load_options options;
+    options.prefix = fmoe::c::text(prefix);
+    if (extra != 0) options.extra = &left_out;
+    for (size_t i = 0; i < pairs; ++i)
+      options.metadata[fmoe::c::text(metadata[2 * i])] = fmoe::c::text(metadata[2 * i + 1]);
+    return fmoe::dynamic::load(std::filesystem::path(fmoe::c::text(file)), options);
+  });
+}
 void fmoe_layer_free(fmoe_layer* layer) { delete layer; }
 size_t fmoe_layer_levels(const fmoe_layer* layer) { return layer->hidden.levels(); }
 fmoe_status fmoe_layer_output(const fmoe_layer* layer, const fmoe_expression* x,

@@ -361,7 +361,9 @@ std::string golden(const std::string& name) {
 
 // Calls check(layer, expert 2 of it, width of a row) for each mixture.
 void for_each_mixture(const auto& check) {
-  const auto experts = load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2});
+  const auto experts = load<aoe<>>(
+      golden("aoe/aoe_kn"),
+      {.active = 2, .activation = pointwise::silu, .metadata = {{"weighting", "paper"}}});
   check(experts, experts.expert(2), experts.down.shape()[0]);
   const auto sparse = load<moe<>>(golden("moe/moe_odd"), {.active = 2});
   check(sparse, sparse.expert(2), sparse.router.shape()[0]);

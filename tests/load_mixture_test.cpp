@@ -301,6 +301,12 @@ TEST_CASE("what a model does not have is told", "[load_mixture]") {
   CHECK_THROWS_WITH(with(R"({"model_type": "mixtral", "num_experts_per_tok": 99})"),
                     containing("is more than the number of its experts"));
   CHECK_THROWS_WITH(load_mixture(home / "mixtral", 0), containing("; layer 1 has one (missing"));
+  CHECK_THROWS_WITH(load_mixture(home / "mixtral", 1, {.active = 99}),
+                    containing("and K = 99 is asked for"));
+  for (const load_options& unused :
+       {load_options{.activation = pointwise::gelu}, load_options{.metadata = {{"K", "3"}}}})
+    CHECK_THROWS_WITH(load_mixture(home / "mixtral", 1, unused),
+                      containing("is loaded with an activation or metadata"));
 }
 
 // What tools beside transformers write; scripts of this project do not make these.

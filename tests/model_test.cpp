@@ -22,7 +22,9 @@ std::string golden(const std::string& name) {
 TEST_CASE("models of different layers are called alike", "[model]") {
   const auto mixture =
       load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu});
-  const auto experts = load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2});
+  const auto experts = load<aoe<>>(
+      golden("aoe/aoe_kn"),
+      {.active = 2, .activation = pointwise::silu, .metadata = {{"weighting", "paper"}}});
   auto router = load<monet_router<>>(golden("monet/monet_hd_topk_t1"), {.active = 3});
   router.heads = 3;
   auto composed =

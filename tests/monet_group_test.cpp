@@ -86,8 +86,10 @@ struct group {
     };
     for (extent l = 0; l < layers_of_group; ++l) add(layers[l], l);
     for (const extent l : routers) add(router, l);
-    io::safetensors::write(folder / "model.safetensors", all, metadata);
-    if (!config.empty()) put(folder / "config.json", config);
+    io::strings_by_name said = metadata;
+    if (config.empty()) said.try_emplace("activation", "squared_relu");
+    else put(folder / "config.json", config);
+    io::safetensors::write(folder / "model.safetensors", all, said);
     return io::checkpoint::open(folder.path());
   }
 };
@@ -247,7 +249,8 @@ TEST_CASE("config.json says what the files of a Monet model do not", "[monet_gro
   };
   CHECK(activation("silu") == "silu");
   CHECK(activation("gelu", 0) == "gelu");
-  CHECK(activation("") == "squared_relu");
+  CHECK(activation("relu2") == "squared_relu");
+  CHECK(caught([&] { activation(""); }).code == errc::missing_setting);
   CHECK(caught([&] { activation("rule"); }).code == errc::schema);
 
   // What the metadata or the caller say, too.
@@ -276,7 +279,8 @@ TEST_CASE("config.json says what the files of a Monet model do not", "[monet_gro
     CHECK(wrong.code == errc::schema);
     CHECK(wrong.file.filename() == "config.json");
   }
-  const text of_others = R"({"moe_topk": 2, "moe_heads": 3, "moe_experts": 7})";
+  const text of_others =
+      R"({"moe_topk": 2, "moe_heads": 3, "moe_experts": 7, "hidden_act": "relu2"})";
   CHECK(text(refused({}, of_others).what()).find("has moe_experts = 7") != text::npos);
   CHECK(refused({}, config, {.active = 2}, 1).code == errc::conflict);  // there is no router
 
@@ -292,7 +296,7 @@ TEST_CASE("config.json says what the files of a Monet model do not", "[monet_gro
 
   // A config.json of another architecture is not about Monet's layers.
   const temporary_folder beside;
-  const auto model = all.in(beside, {{"K", "2"}, {"heads", "3"}},
+  const auto model = all.in(beside, {{"K", "2"}, {"heads", "3"}, {"activation", "relu2"}},
                             R"({"model_type": "llama", "hidden_act": "silu", "moe_topk": 5})");
   CHECK(is_close(layer_in(model, 0)(leaf(all.x[0])), all.y[0]));
 }

@@ -95,7 +95,9 @@ TEST_CASE("MxD of 8 bits has the bits of its widened weights") {
   check(
       load<mxd<>>(golden("mxd/mxd_mlp_gelu_skip_k4"), {.active = 4, .activation = pointwise::gelu}),
       13, called);
-  check(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"), {.active = all}), 13, called);
+  check(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"),
+                           {.active = all, .activation = pointwise::relu}),
+        13, called);
 }
 
 TEST_CASE("muMoE of 8 bits has the bits of its widened weights") {
@@ -129,7 +131,10 @@ TEST_CASE("Monet of 8 bits has the bits of its widened weights") {
 }
 
 TEST_CASE("mixtures of 8 bits have the bits of their widened weights") {
-  check(load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2}), 11, called);
+  check(load<aoe<>>(
+            golden("aoe/aoe_kn"),
+            {.active = 2, .activation = pointwise::silu, .metadata = {{"weighting", "paper"}}}),
+        11, called);
   check(load<moe<>>(golden("moe/moe_odd"), {.active = 2}), 14, called);
   check(load<soft_moe<>>(golden("moe/moe_dense")), 13, called);
   check(load<peer<>>(golden("peer/peer_h2_n64"),

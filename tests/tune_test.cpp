@@ -80,7 +80,8 @@ std::string golden(const std::string& name) {
 TEST_CASE("every shape of a plan of MxD has the same bits", "[tune]") {
   check_shapes(
       13, load<mxd<>>(golden("mxd/mxd_glu_silu_k4"), {.active = 4, .activation = pointwise::silu}));
-  check_shapes(13, load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"), {.active = all}));
+  check_shapes(13, load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"),
+                                      {.active = all, .activation = pointwise::relu}));
   const auto weight = [](extent i, extent o, unsigned seed) {
     return random<parameter<float, 2>>({i, o}, seed, 0.1f);
   };
@@ -112,7 +113,9 @@ TEST_CASE("every shape of a plan of Monet has the same bits", "[tune]") {
 }
 
 TEST_CASE("every shape of a plan of a mixture has the same bits", "[tune]") {
-  check_shapes(11, load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2}));
+  check_shapes(11, load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2,
+                                                      .activation = pointwise::silu,
+                                                      .metadata = {{"weighting", "paper"}}}));
   check_shapes(14, load<moe<>>(golden("moe/moe_odd"), {.active = 2}));
   check_shapes(13, load<soft_moe<>>(golden("moe/moe_dense")));
   check_shapes(16, load<peer<>>(golden("peer/peer_h2_n64"),

@@ -98,7 +98,9 @@ TEST_CASE("a write to a parameter of MxD counts") {
   check_writes(
       load<mxd<>>(golden("mxd/mxd_mlp_gelu_skip_k4"), {.active = 4, .activation = pointwise::gelu}),
       13, called);
-  check_writes(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"), {.active = all}), 13, called);
+  check_writes(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"),
+                                  {.active = all, .activation = pointwise::relu}),
+               13, called);
 }
 
 TEST_CASE("a write to a parameter of muMoE counts") {
@@ -126,7 +128,10 @@ TEST_CASE("a write to a parameter of Monet counts") {
 }
 
 TEST_CASE("a write to a parameter of a mixture counts") {
-  check_writes(load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2}), 11, called);
+  check_writes(load<aoe<>>(golden("aoe/aoe_kn"), {.active = 2,
+                                                  .activation = pointwise::silu,
+                                                  .metadata = {{"weighting", "paper"}}}),
+               11, called);
   check_writes(load<moe<>>(golden("moe/moe_odd"), {.active = 2}), 14, called);
   check_writes(load<soft_moe<>>(golden("moe/moe_dense")), 13, called);
   check_writes(load<peer<>>(golden("peer/peer_h2_n64"),

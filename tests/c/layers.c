@@ -98,6 +98,26 @@ static void run_expressions(void) {
   fmoe_expression_free(in);
 }
 
+/* What a file does not say is said, and a tensor that nothing reads is left out by leave alone. */
+static void load_with_settings(void) {
+  const char* const file = "tests/golden/mxd/mxd_glu_silu_k4.weights.safetensors";
+  const char* const metadata[] = {"K", "4", "activation", "silu"};
+  fmoe_layer* layer = NULL;
+  expect(fmoe_layer_load(file, "", 4, &layer) == FMOE_FILE_ERROR && layer == NULL &&
+             strstr(fmoe_last_error(), "does not say \"activation\"") != NULL,
+         "a file without an activation");
+  expect(fmoe_layer_load_with(file, "", metadata, 1, 0, &layer) == FMOE_FILE_ERROR, "one pair of two");
+  good(fmoe_layer_load_with(file, "", metadata, 2, 0, &layer), "load with what is said");
+  fmoe_layer_free(layer);
+  layer = NULL;
+  const char* const joined = "tests/io/layer_with_more.safetensors";
+  expect(fmoe_layer_load_with(joined, "", metadata, 2, 0, &layer) == FMOE_FILE_ERROR && layer == NULL &&
+             strstr(fmoe_last_error(), "tensor \"more\" is not read") != NULL,
+         "a tensor that nothing reads");
+  good(fmoe_layer_load_with(joined, "", metadata, 2, 1, &layer), "leave it out");
+  fmoe_layer_free(layer);
+}
+
 /* The released layer and the einsums of its equation give the same numbers. */
 static void run_layer(void) {
   fmoe_layer* layer = NULL;
@@ -159,7 +179,7 @@ static void fill(float* to, size_t count) {
 /* Writes the model as a safetensors file. */
 static int write_group(const char* path) {
   char header[4096];
-  size_t length = (size_t)sprintf(header, "{\"__metadata__\":{\"K\":\"%d\",\"heads\":\"%d\"}", k, p), at = 0;
+  size_t length = (size_t)sprintf(header, "{\"__metadata__\":{\"K\":\"%d\",\"heads\":\"%d\",\"activation\":\"relu2\"}", k, p), at = 0;
   for (int i = 0; i < 2; ++i, at += sizeof keys[0])
     length += (size_t)sprintf(header + length,
                               ",\"model.layers.0.router.w%d.weight\":{\"dtype\":\"F32\",\"shape\":[%d,%d],\"data_offsets\":[%zu,%zu]}",
@@ -290,6 +310,7 @@ static void run_group(const char* path) {
 int main(int count, char** arguments) {
   expect(fmoe_last_error()[0] == '\0', "no error at first");
   run_expressions();
+  load_with_settings();
   run_layer();
   run_group(count > 1 ? arguments[1] : "c_group.safetensors");
   printf("fmoe %s, %d failures\n", fmoe_version(), failures);

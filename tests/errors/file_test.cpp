@@ -140,6 +140,8 @@ io::safetensors::serialize({{"w", io::fp8_weights(codes, tensor<float, 2>({1, 1}
 [] { load<mxd<>>(small_file({}), {.active = 2}); }},
 {R"([io] "mxd.safetensors": has K = "2" in its metadata, and "3" is asked for (conflict))", "The call and the file's metadata say different settings.", "Leave out the one that is wrong.",
 [] { load<mxd<>>(small_file({}, {{"K", "2"}}), {.metadata = {{"K", "3"}}}); }},
+{R"([io] "mxd.safetensors": is loaded with norm = "layer" into a layer that has no such setting (conflict))", "The `metadata` of the options name a setting of another layer, which would be ignored.", "Leave it out, or write the key as the layer's page lists it.",
+[] { load<mxd<>>(small_file({}), {.metadata = {{"norm", "layer"}}}); }},
 {R"([io] "tests/io/gated_sae/cfg.json": has "architecture" = "gated", which fmoe does not compute (schema))", "SAELens wrote an autoencoder of another architecture, which has other tensors and another formula.", "Run it with SAELens.",
 [] {
 const io::arrays_by_name arrays{{"W_enc", tensor<float, 2>({4, 8})}, {"W_dec", tensor<float, 2>({8, 4})}};

@@ -68,12 +68,14 @@ void judge(bytes input) {
   for_each_layer_type([&]<class Layer>(Layer*) {
     // The settings are those of the file, or for files without any, these.
     std::vector<std::string> extra;
-    const std::map<std::string, std::string> metadata{{"norm", "none"}, {"weighting", "softmax"}};
+    const std::map<std::string, std::string> of_gate{{"norm", "none"}, {"activation", "entmax15"}},
+        of_peer{{"weighting", "softmax"}};
     for (const load_options& options :
          {load_options{}, load_options{.active = 2, .extra = &extra},
+          load_options{.activation = pointwise::gelu, .extra = &extra},
           load_options{.active = 2, .activation = pointwise::gelu, .extra = &extra},
-          load_options{.active = 2, .extra = &extra, .metadata = metadata},
-          load_options{.extra = &extra, .metadata = metadata}}) {
+          load_options{.active = 2, .extra = &extra, .metadata = of_peer},
+          load_options{.extra = &extra, .metadata = of_gate}}) {
       std::optional<Layer> layer;
       if (!only_throws<io::error, shape_error, value_error>(
               [&] { layer = load<Layer>(*file, options); }))

@@ -63,7 +63,8 @@ std::string index_of(const shards& files) {
 }
 
 void write(const temporary_folder& folder, const shards& files) {
-  for (const auto& [file, arrays] : files) io::safetensors::write(folder.path() / file, arrays);
+  for (const auto& [file, arrays] : files)
+    io::safetensors::write(folder.path() / file, arrays, {{"activation", "squared_relu"}});
   put(folder / "model.safetensors.index.json", index_of(files));
 }
 
@@ -98,7 +99,7 @@ TEST_CASE("a model in shards and the same in one file", "[io]") {
   const temporary_folder other;
   io::arrays_by_name all;
   for (const auto& [file, arrays] : files) all.insert(arrays.begin(), arrays.end());
-  io::safetensors::write(other / "model.safetensors", all);
+  io::safetensors::write(other / "model.safetensors", all, {{"activation", "squared_relu"}});
   check_model(io::checkpoint::open(other.path()), files);
   check_model(io::checkpoint::open(other / "model.safetensors"), files);
 

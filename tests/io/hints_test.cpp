@@ -54,7 +54,9 @@ TEST_CASE("a key of metadata that is misspelt", "[hints]") {
 }
 
 TEST_CASE("settings of a layer that are misspelt are refused, other keys are the file's own") {
-  const auto layer = load<aoe<>>("tests/golden/aoe/aoe_kn.weights.safetensors", {.active = 2});
+  const auto layer = load<aoe<>>(
+      "tests/golden/aoe/aoe_kn.weights.safetensors",
+      {.active = 2, .activation = pointwise::silu, .metadata = {{"weighting", "paper"}}});
   const auto message = [&](const char* key, const char* value) {
     auto from = arrays_of(layer, "aoe.safetensors", {});
     from.metadata[key] = value;

@@ -162,7 +162,8 @@ TEST_CASE("of several readings the one of more tensors counts", "[io]") {
         texts{"block.:2 7", "deep.:1 6"});
   CHECK(found<cp_mumoe<1>>(from) == texts{"block.:0 4", "deep.:0 4"});
   CHECK(found<tr_mumoe<1>, tr_mumoe<2>, dense_mumoe<1>>(from).empty());
-  CHECK(load<cp_mumoe<2>>(from, {.prefix = "deep.", .metadata = {{"norm", "layer"}}})
+  CHECK(load<cp_mumoe<2>>(
+            from, {.prefix = "deep.", .metadata = {{"norm", "layer"}, {"activation", "entmax15"}}})
             .experts.outputs() == 3);
 
   arrays.emplace("deep.bn.0.running_mean", numbers({4}));

@@ -163,17 +163,25 @@ TEST_CASE("released names") {
   CHECK(names(dense()) == "MuMoE.weight projs.0 projs.1 ");
 }
 
-TEST_CASE("without metadata: batch norm where there are statistics, else it is asked for; entmax") {
+TEST_CASE("the function of the gate is said, and its norm where there are no statistics") {
   const auto bare = [](const auto& layer, const load_options& options = {}) {
     using Layer = std::remove_cvref_t<decltype(layer)>;
     return load<Layer>(
         io::safetensors::parse(io::safetensors::serialize(io::arrays_of(layer, {}, {}).arrays, {})),
         options);
   };
-  CHECK(bare(with_statistics(cp())).gate.batch_norm());
-  CHECK(same_layer(bare(cp(), {.metadata = {{"norm", "layer"}}}), cp()));
-  CHECK(!bare(cp(), {.metadata = {{"norm", "none"}}}).gate.layer_norm);
-  CHECK(caught([&] { bare(cp()); }).code == io::errc::missing_setting);
+  const auto refused = [&](const auto& layer, const metadata& said) {
+    return caught([&] { bare(layer, {.metadata = said}); }).code == errc::missing_setting;
+  };
+  const auto counted = with_statistics(cp());
+  CHECK(bare(counted, {.metadata = {{"activation", "entmax15"}}}).gate.batch_norm());
+  CHECK(bare(counted, {.metadata = {{"activation", "softmax"}}}).gate.alpha == 1);
+  CHECK(
+      same_layer(bare(cp(), {.metadata = {{"norm", "layer"}, {"activation", "entmax15"}}}), cp()));
+  CHECK(!bare(cp(), {.metadata = {{"norm", "none"}, {"activation", "entmax15"}}}).gate.layer_norm);
+  CHECK(refused(counted, {}));
+  CHECK(refused(cp(), {{"norm", "layer"}}));
+  CHECK(refused(cp(), {{"activation", "entmax15"}}));
 }
 
 TEST_CASE("metadata that contradicts the tensors is refused") {

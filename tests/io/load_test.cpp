@@ -275,8 +275,9 @@ TEST_CASE("K and the activation come from the options or the metadata") {
   CHECK(loaded(c, {.active = 3, .activation = relu}).activation == relu);
   CHECK(loaded(c, {.active = 3, .metadata = {{"activation", "relu"}}}).activation == relu);
   CHECK(loaded(c, {.metadata = {{"activation", "relu"}, {"K", "3"}}}).active == 3);
-  CHECK(loaded<sparse_mlp<>>({content_of(transcoder()).arrays, {}}, {.active = 2}).activation ==
-        relu);
+  CHECK(
+      loaded<sparse_mlp<>>({content_of(transcoder()).arrays, {}}, {.active = 2, .activation = gelu})
+          .activation == gelu);
 }
 
 TEST_CASE("a setting that the layer needs and nothing says is refused") {
@@ -292,6 +293,14 @@ TEST_CASE("a setting that the layer needs and nothing says is refused") {
   c = content_of(mlp());
   check_refused(c, errc::conflict, "", {"K = \"4\"", "\"5\" is asked for"},
                 {.metadata = {{"K", "5"}}});
+  check_refused(c, errc::conflict, "", {"norm = \"layer\"", "has no such setting"},
+                {.metadata = {{"norm", "layer"}}});
+}
+
+TEST_CASE("the activation of a transcoder is said, that of an autoencoder is ReLU") {
+  file_content c = content_of(transcoder());
+  c.metadata.erase("activation");
+  check_refused<sparse_mlp<>>(c, errc::missing_setting, "", {"\"activation\""});
 }
 
 TEST_CASE("metadata is understood in the spellings of released files") {
@@ -412,5 +421,7 @@ TEST_CASE("several layers are loaded from one file, by their prefixes") {
   const auto file = io::safetensors::parse(io::safetensors::serialize(arrays));
   CHECK(load<mxd<>>(file, {.prefix = "0.", .active = 4, .activation = pointwise::gelu}).active ==
         4);
-  CHECK(same_layer(load<sparse_mlp<>>(file, {.prefix = "1.", .active = all}), transcoder()));
+  CHECK(same_layer(
+      load<sparse_mlp<>>(file, {.prefix = "1.", .active = all, .activation = pointwise::relu}),
+      transcoder()));
 }

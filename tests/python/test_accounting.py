@@ -16,23 +16,24 @@ def needed(file, arrays, said):
     """The settings that a layer of this golden file cannot do without. Those of muMoE are in the file."""
     family, k = file.parent.name, {"K": "2"}
     if family == "aoe":
-        return {**k, "weighting": "released", "activation": "silu"} if "wg" in arrays else k
+        return {**k, "weighting": "released", "activation": "silu"}
     if family == "moe":
         return {} if "G" in arrays else k
     if family == "mxd":
-        return {**k, "activation": "gelu"} if "gate" in arrays else k
+        return {**k, "activation": "gelu"} if "gate" in arrays or "b_dec_out" in arrays or "b_dec" not in arrays else k
     if family == "peer":
         return {**k, "weighting": "softmax"}
     if family == "monet":
+        k = {**k, "activation": "squared_relu"}
         return k if "router.norm1.running_mean" in arrays else {**k, "heads": "2"}
-    return {} if "bn.0.running_mean" in arrays else {"norm": said["norm"]}
+    return {"activation": said["activation"]} | ({} if "bn.0.running_mean" in arrays else {"norm": said["norm"]})
 
 
 def given(file):
     """The arrays of a golden file, and what a file of such a layer says."""
     stored = fmoe.read(file)
     arrays, said = dict(stored), stored.metadata
-    own = {"activation": said["activation"], "norm": said["norm"]} if file.parent.name == "mumoe" else {}
+    own = {"norm": said["norm"]} if file.parent.name == "mumoe" else {}
     return arrays, {**own, **needed(file, arrays, said)}
 
 

@@ -186,6 +186,12 @@ typedef struct fmoe_layer fmoe_layer;
  * is K where the file does not say it, else 0. */
 FMOE_API fmoe_status fmoe_layer_load(const char* file, const char* prefix, size_t active,
                                      fmoe_layer** made);
+/* The same with what the file does not say: `metadata` are `pairs` keys, each with its text behind
+ * it, as in {"K", "32", "activation", "gelu"}. A tensor of the layer that nothing reads is refused,
+ * unless `extra` is not 0, which leaves it out. */
+FMOE_API fmoe_status fmoe_layer_load_with(const char* file, const char* prefix,
+                                          const char* const* metadata, size_t pairs, int extra,
+                                          fmoe_layer** made);
 FMOE_API void fmoe_layer_free(fmoe_layer* layer);
 /* The levels of experts; 0 for a layer without coefficients. */
 FMOE_API size_t fmoe_layer_levels(const fmoe_layer* layer);

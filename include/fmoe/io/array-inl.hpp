@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <fmoe/io/array.hpp>
+#include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::io {
 
@@ -190,7 +191,7 @@ FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> ex
     const std::string type_name(name_of(type_));
     if (type_ == element_type::f8_e4m3)
       fail(errc::dtype, "is F8_E4M3, and its scales are expected beside it as " +
-                            in_quotes(name_ + "_scale_inv"));
+                            in_quotes(name_of_block_scales(name_)));
     if (type_ >= element_type::q4_0)
       fail(errc::dtype, "is " + type_name +
                             ", blocks that fmoe does not decode: F64, F32, BF16, F16, Q4_0, Q4_1, "

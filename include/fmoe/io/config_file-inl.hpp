@@ -60,11 +60,9 @@ FMOE_INLINE std::string in_config(const std::filesystem::path& config) {
 
 FMOE_INLINE void add_setting(layer_arrays& to, const std::string& key, const std::string& text,
                              const std::string& where) {
-  const auto meaning = [&](const std::string& t) {
-    return key == "activation" ? name_of(activation_named(t, to.file)) : t;
-  };
   const std::string& found = to.metadata.try_emplace(key, text).first->second;
-  if (meaning(found) != meaning(text))
+  const auto function = key == "activation" ? find_activation(text) : std::nullopt;
+  if (found != text && !(function && find_activation(found) == function))
     throw error(errc::conflict,
                 "has " + key + " = " + in_quotes(found) + " in its metadata, and " +
                     in_quotes(text) + " is " + where,

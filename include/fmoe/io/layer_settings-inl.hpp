@@ -28,12 +28,17 @@ inline constexpr std::pair<std::string_view, pointwise> activation_names[] = {
     {"squared_relu", pointwise::squared_relu},
     {"relu2", pointwise::squared_relu}};
 
-FMOE_INLINE pointwise activation_named(std::string_view name, const std::filesystem::path& file) {
+FMOE_INLINE std::optional<pointwise> find_activation(std::string_view name) {
   std::string lower(name);
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   for (const auto& [known, fn] : activation_names)
     if (known == lower) return fn;
+  return {};
+}
+
+FMOE_INLINE pointwise activation_named(std::string_view name, const std::filesystem::path& file) {
+  if (const auto found = find_activation(name)) return *found;
   throw error(errc::schema,
               "has the activation " + in_quotes(name) + " in its metadata, which is not known", 0,
               {}, file);

@@ -21,8 +21,10 @@ struct layer_settings {
   std::optional<std::string> kind;
 };
 
-// Returns the function with this name; capitals count as small letters. Throws schema for an
-// unknown name.
+// Returns the function with this name, or nothing; capitals count as small letters.
+std::optional<pointwise> find_activation(std::string_view name);
+
+// The same for a name that is expected. Throws schema for an unknown one.
 pointwise activation_named(std::string_view name, const std::filesystem::path& file);
 
 // Throws schema for a function that files cannot name.

@@ -299,14 +299,31 @@ inline void check_keys(const layer_arrays& from, const std::set<std::string>& as
                   0, {}, from.file);
 }
 
+// Throws conflict for a setting that the caller says and the layer does not have.
+inline void check_said(const released_layer& layer, const load_options& options,
+                       const std::set<std::string>& asked, const std::filesystem::path& file) {
+  for (const auto& [key, text] : options.metadata) {
+    const bool is_of_all =
+        (layer.active != nullptr && (key == "K" || key == "k" || key == "selection")) ||
+        (layer.activation != nullptr && key == "activation") ||
+        (!layer.kinds.empty() && key == "kind");
+    if (!is_of_all && !asked.contains(key))
+      throw error(errc::conflict,
+                  "is loaded with " + key + " = " + in_quotes(text) +
+                      " into a layer that has no such setting",
+                  0, {}, file);
+  }
+}
+
 // Sets what the tensors of the layer do not tell, as the metadata and the options say. Returns the
 // settings that are missing.
 inline std::set<std::string> fill_settings(const released_layer& layer, const layer_arrays& from,
                                            const load_options& options,
                                            const has_tensor& contains) {
-  const metadata_reader metadata(from.metadata, from.file, contains);
+  const metadata_reader metadata(from.metadata, from.file);
   describe(layer, metadata, from.file);
   check_keys(from, metadata.asked());
+  check_said(layer, options, metadata.asked(), from.file);
   const released_kind* const kind = expected_kind(layer, contains, from.file);
   const layer_settings said = settings_of(layer, from, metadata.asked());
   check_kind(said, kind, from.file);
@@ -314,17 +331,16 @@ inline std::set<std::string> fill_settings(const released_layer& layer, const la
   return unsaid(layer, from, options, said, metadata);
 }
 
-// What fill_part has found beside what it has filled.
+// What fill_part has read, and the settings that the layer needs and nothing says.
 struct filled_part {
-  layer_arrays from;
   tensors_read read;
-  std::set<std::string> unsaid;  // settings that the layer needs
+  std::set<std::string> unsaid;
 };
 
 inline filled_part filled(const released_layer& layer, const layer_arrays& file,
                           const load_options& options) {
-  filled_part part{file, {}, {}};
-  layer_arrays& from = part.from;
+  filled_part part;
+  layer_arrays from = file;
   for (const auto& [key, text] : options.metadata) add_setting(from, key, text, "asked for");
   if (has_names_of_saelens(layer)) read_saelens(from, options.prefix, part.read);
   from.arrays = with_scales(std::move(from.arrays));

@@ -7,7 +7,6 @@
 #include <array>
 #include <charconv>
 #include <filesystem>
-#include <functional>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -59,14 +58,9 @@ inline std::vector<index_pair> pairs_in(std::string_view text) {
 class metadata_reader {
  public:
   metadata_reader(const std::map<std::string, std::string>& metadata,
-                  const std::filesystem::path& file,
-                  std::function<bool(std::string_view name)> has_tensor = {})
+                  const std::filesystem::path& file)
       : metadata_(metadata),
-        file_(file),
-        has_tensor_(std::move(has_tensor)) {}
-
-  // True if the file has a tensor of this name, behind the prefix of the layer.
-  bool contains(std::string_view name) const { return has_tensor_ && has_tensor_(name); }
+        file_(file) {}
 
   // Reads a setting that the tensors do not tell; `value` stays unchanged if the metadata has no
   // such key. A floating-point number without a name stands as it is. Throws schema for a text that
@@ -153,7 +147,6 @@ class metadata_reader {
 
   const std::map<std::string, std::string>& metadata_;
   const std::filesystem::path& file_;
-  std::function<bool(std::string_view name)> has_tensor_;
   mutable std::set<std::string> asked_, needed_;
 };
 
@@ -196,7 +189,6 @@ class metadata_writer {
   }
   void fact(const char* key, std::string_view found) const { metadata_[key] = found; }
   void needed(const char* /*key*/) const {}
-  bool contains(std::string_view /*name*/) const { return false; }
 
  private:
   std::map<std::string, std::string>& metadata_;

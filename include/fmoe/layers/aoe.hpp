@@ -94,9 +94,8 @@ struct aoe {
     detail::describe_activation(layer.activation, file);
     file.setting("norm", layer.score,
                  {norm_name{"l2", row_norm::l2}, {"l1", row_norm::l1}, {"linf", row_norm::max}});
-    // The released code, whose names these are, has other defaults than the paper.
-    if (file.contains("experts.mlp.wup"))
-      for (const char* key : {"activation", "weighting"}) file.needed(key);
+    // The released code has others than the paper.
+    for (const char* key : {"activation", "weighting"}) file.needed(key);
   }
 };
 

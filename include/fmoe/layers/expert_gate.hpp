@@ -107,9 +107,11 @@ struct expert_gate {
     const bool batch_norm = gate.batch_norm();
     file.setting("activation", gate.alpha,
                  {{"entmax15", 1.5}, {"entmax", 1.5}, {"softmax", 1}, {"sparsemax", 2}});
-    if (!batch_norm) file.needed("norm");
-    if (!batch_norm)
+    file.needed("activation");
+    if (!batch_norm) {
       file.setting("norm", gate.layer_norm, {{"layer", true}, {"none", false}, {"batch", true}});
+      file.needed("norm");
+    }
     file.fact("norm", batch_norm ? "batch" : gate.layer_norm ? "layer" : "none");
   }
 };

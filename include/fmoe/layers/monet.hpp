@@ -183,6 +183,7 @@ parameter<widened_t<T>, 2> monet_bias(const parameter<T, 1>& b, extent s) {
 void describe_monet(auto& layer, auto& file) {
   file.pairs("deleted", layer.deleted);
   file.number("heads", layer.heads, all);
+  file.needed("activation");
 }
 inline constexpr std::array monet_settings{released_setting{"monet", "hidden_act", "activation"},
                                            released_setting{"monet", "moe_heads", "heads"}};

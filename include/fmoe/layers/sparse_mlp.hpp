@@ -69,6 +69,10 @@ struct sparse_mlp {
       released_kind{"skip_transcoder", {}, "W_skip.weight", {"gate"}},
       released_kind{"transcoder", {}, {}, {"gate"}},
   };
+  // That of an autoencoder is ReLU; a transcoder may have that of the network it replaces.
+  static void describe(auto& layer, auto& file) {
+    if (layer.input_bias.empty()) file.needed("activation");
+  }
   static constexpr std::array released_unused{std::string_view("b_dec")};  // of a transcoder
 };
 

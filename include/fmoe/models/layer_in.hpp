@@ -102,9 +102,11 @@ routed_monet<Layer> loaded_monet(const io::checkpoint& from, load_options option
   check_group(config, from, options.prefix, has_router);
   monet_router<> router;
   if (has_router) {
-    load_options of_router = options;
+    load_options of_router = options;  // each part has settings of its own
     options.active = {};
+    for (const char* key : {"K", "k", "epsilon"}) options.metadata.erase(key);
     of_router.activation = {};
+    for (const char* key : {"activation", "deleted"}) of_router.metadata.erase(key);
     router = load<monet_router<>>(from, of_router);
     if (!router.mean1.empty()) expect_said(from, "moe_heads", config.heads, router.mean1.size());
     else if (router.heads == 0) throw io::unsaid_setting("heads", from.file());

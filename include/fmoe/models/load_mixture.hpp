@@ -302,16 +302,22 @@ namespace fmoe {
 // Q5_0, Q4_0 and MXFP4, and else gives what `quantize` makes of the floats, of which it holds one
 // expert. In every type a token's experts are those of the file: what chooses them stays in floats,
 // and float32 beside weights of bf16 needs no leave to narrow. `prefix` in the options is the text
-// before the layer's number, with its dot. Throws io::error: missing_tensor for a layer without a
-// mixture, extra_tensor for a tensor of the mixture that nothing reads, unless the options have a
-// list for it, schema for a model that fmoe does not know or whose settings its tensors contradict,
-// shape and dtype as io::array::get does.
+// before the layer's number, with its dot. Throws io::error: conflict for an
+// activation or metadata in the options, missing_tensor for a layer without a mixture, extra_tensor
+// for a tensor of the mixture that nothing reads, unless the options have a list for it, schema for
+// a model that fmoe does not know or whose settings its tensors contradict, shape and dtype as
+// io::array::get does.
 //
 //   const auto mixture = load_mixture(io::checkpoint::open("Qwen3-30B-A3B"), 12);
 //   auto forward = compile(mixture, 64);
 template <class T = float>
 moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
                     const load_options& options = {}) {
+  if (options.activation || !options.metadata.empty())
+    throw io::error(io::errc::conflict,
+                    "is loaded with an activation or metadata, and a mixture has those of its "
+                    "config.json: set the layer's `activation` after load_mixture",
+                    0, {}, model.file());
   const auto config = io::model_config::of(model, layer);
   const detail::mixture_settings settings = detail::settings_of(config);
   const detail::mixture_reader<T> reader(model, layer, options);
