@@ -114,9 +114,10 @@ def test_a_setting_that_nothing_says_is_refused(file, tmp_path):
 def test_each_way_to_choose_experts_needs_its_own_setting(strategy, key, text):
     for name in ("aoe/aoe_ec", "moe/moe_ec"):
         arrays = dict(fmoe.read(f"tests/golden/{name}.weights.safetensors"))
+        told = {"strategy": strategy, "weighting": "paper", "activation": "silu"}
         with pytest.raises(fmoe.FileError, match=f'does not say "{key}"'):
-            fmoe.from_arrays(arrays, metadata={"strategy": strategy})
-        made = fmoe.from_arrays(arrays, metadata={"strategy": strategy, key: text})
+            fmoe.from_arrays(arrays, metadata=told)
+        made = fmoe.from_arrays(arrays, metadata={**told, key: text})
         assert float(made.settings[key]) == float(text)
 
 
@@ -240,3 +241,8 @@ def test_settings_that_the_tensors_contradict_are_refused(tmp_path, setting, val
         fmoe.load_mixture(changed(MIXTURES / "shared_expert_beside_joined_experts", tmp_path, {setting: value}), 0)
 
 
+def test_a_setting_that_the_layer_does_not_have_is_refused(tmp_path):
+    arrays, metadata = given(pathlib.Path("tests/golden/mxd/mxd_mlp_gelu_k4.weights.safetensors"))
+    fmoe.write(tmp_path / "layer.safetensors", arrays, metadata)
+    with pytest.raises(fmoe.FileError, match='is loaded with norms = "8" into a layer that has no such setting'):
+        fmoe.load(tmp_path / "layer.safetensors", metadata={"norms": "8"})

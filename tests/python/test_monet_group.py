@@ -113,7 +113,8 @@ def test_the_forms_of_a_call(group, model):
 
 def test_a_layer_that_nothing_tells_its_heads_takes_any_number_of_them(group):
     arrays, x, g, y = group
-    alone = fmoe.from_arrays({name.removeprefix(prefix(1)): a for name, a in arrays.items() if name.startswith(prefix(1))})
+    layer = {name.removeprefix(prefix(1)): a for name, a in arrays.items() if name.startswith(prefix(1))}
+    alone = fmoe.from_arrays(layer, metadata={"activation": "relu2"})
     g = [a.astype(np.float32) for a in g]
     assert off(alone(x[1], routing=g), y[1]) < 1e-5
     twice = [np.concatenate([a, a / 2], axis=1) for a in g]
