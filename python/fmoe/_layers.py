@@ -335,6 +335,7 @@ def load(
     prefix: str = "",
     *,
     active: int | None = None,
+    type: str = "float32",
     narrow: bool = False,
     metadata: Mapping[str, str] | None = None,
     extra: list[str] | None = None,
@@ -347,10 +348,15 @@ def load(
     A setting that the layer needs is never guessed. `active` is K where the file does not say it, and `metadata` is what else it does
     not say, such as {"activation": "gelu"}. Settings in the config.json of Monet and in the cfg.json of SAELens beside the file count
     as the file's. A tensor of the layer that nothing reads is refused, unless a list is passed as `extra`, to which the names of such
-    tensors are added. `narrow` lets float64 become float32.
+    tensors are added.
+
+    Weights have `type`: "float32", "bfloat16", "float16", or "q8" and "q8c" of 8 bits, into which floats are quantised. The routers of
+    mixtures and of Monet, and PEER's queries and keys, stay float32. `narrow` lets weights be rounded to a type of fewer bits than the
+    file has.
     """
-    given = path_text(file, "file"), text(prefix, "prefix"), _active(active), flag(narrow, "narrow"), texts(metadata, "metadata")
-    return _with_extra(extra, lambda is_listed: _core.load(*given, is_listed))
+    given = path_text(file, "file"), text(prefix, "prefix"), _active(active), text(type, "type"), flag(narrow, "narrow")
+    settings = texts(metadata, "metadata")
+    return _with_extra(extra, lambda is_listed: _core.load(*given, settings, is_listed))
 
 
 def load_mixture(
@@ -382,13 +388,14 @@ def from_arrays(
     *,
     active: int | None = None,
     metadata: Mapping[str, str] | None = None,
+    type: str = "float32",
     narrow: bool = False,
     extra: list[str] | None = None,
 ) -> Layer:
     """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping.
 
-    `active` is K where the metadata do not say it, and `narrow` lets float64 become float32. An array that nothing reads is refused,
-    unless a list is passed as `extra`, to which the names of such arrays are added.
+    `active` is K where the metadata do not say it. An array that nothing reads is refused, unless a list is passed as `extra`, to which
+    the names of such arrays are added. `type` and `narrow` are those of load.
     """
     if isinstance(arrays, Mapping):  # batch norms of PyTorch count their calls beside their statistics
         arrays = {name: a for name, a in arrays.items() if not str(name).endswith("num_batches_tracked")}
@@ -396,7 +403,7 @@ def from_arrays(
         file = os.path.join(folder, "layer.safetensors")
         write(file, arrays, metadata)
         try:
-            return load(file, active=active, narrow=narrow, extra=extra)
+            return load(file, active=active, type=type, narrow=narrow, extra=extra)
         except FileError as e:
             told = str(e).replace(f'"{file}": tensor ', "tensor ")
             raise FileError(told.replace(f'"{file}": ', "the mapping ").replace(f'"{file}"', "the mapping")) from None

@@ -51,6 +51,19 @@ loaded_layer with_extra(load_options options, bool is_listed, const auto& load) 
   return {std::move(made), std::move(extra)};
 }
 
+// Loads a layer with weights of this type; floats are quantised for one of 8 bits.
+dynamic::layer layer_of(dtype type, const std::string& file, const load_options& options) {
+  const auto as = [&]<class T>(T*) {
+    return fmoe::detail::all_kinds<T>::with_layer_in(
+        io::checkpoint::open(file), options,
+        [](const auto& l, const std::string&) { return dynamic::layer(l); });
+  };
+  if (type == dtype::bfloat16) return as(static_cast<bf16*>(nullptr));
+  if (type == dtype::float16) return as(static_cast<f16*>(nullptr));
+  const dynamic::layer floats = dynamic::load(file, options);
+  return type == dtype::float32 ? floats : floats.quantize(type);
+}
+
 // Loads a mixture with weights of this type.
 dynamic::layer mixture_of(dtype type, const std::string& model, std::size_t layer,
                           const load_options& options) {
@@ -191,11 +204,13 @@ void bind_layers(nb::module_& m) {
   m.def(
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,
-         bool narrow, const strings& metadata, bool lists_extra) {
-        return with_extra(options_of(prefix, active, narrow, metadata), lists_extra,
-                          [&](const load_options& o) { return dynamic::load(file, o); });
+         const std::string& type, bool narrow, const strings& metadata, bool lists_extra) {
+        return with_extra(
+            options_of(prefix, active, narrow, metadata), lists_extra,
+            [&](const load_options& o) { return layer_of(type_named(type), file, o); });
       },
-      "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "narrow"_a = false,
+      "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
+      "narrow"_a = false,
       "metadata"_a = strings(), "lists_extra"_a = false);
   m.def(
       "load_mixture",

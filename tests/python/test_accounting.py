@@ -56,6 +56,20 @@ def test_a_planted_tensor_is_refused_or_listed(file, tmp_path):
     assert fmoe.load(tmp_path / "layer.safetensors").settings == whole.settings  # which says all that it needs
 
 
+@pytest.mark.parametrize("type", ["bfloat16", "float16", "q8", "q8c"])
+@pytest.mark.parametrize("file", GOLDEN, ids=case_of)
+def test_every_kind_of_layer_has_narrow_types(file, type):
+    arrays, metadata = given(file)
+    whole = fmoe.from_arrays(arrays, metadata=metadata)
+    layer = fmoe.from_arrays(arrays, metadata=metadata, type=type, narrow=True)
+    assert layer.settings == whole.settings
+    wide, kept = whole.arrays(), layer.arrays()
+    assert kept.keys() == wide.keys()
+    assert any(a.dtype != np.float32 or (a != wide[name]).any() for name, a in kept.items())
+    for name, a in kept.items():
+        assert np.abs(a.astype(np.float32) - wide[name]).max() <= 0.02 * np.abs(wide[name]).max()
+
+
 @pytest.mark.parametrize("file", [f for f in GOLDEN if f not in MONET], ids=case_of)
 def test_behind_a_prefix_a_planted_tensor_is_refused_and_other_layers_are_left(file, tmp_path):
     arrays, metadata = given(file)

@@ -6,6 +6,7 @@ import gc
 import itertools
 import pickle
 import signal
+import struct
 import sys
 import threading
 import time
@@ -152,8 +153,19 @@ def test_files_of_ggml_and_weights_with_scales_are_read():
     scaled = fmoe.read("tests/io/scaled.safetensors")
     assert np.array_equal(scaled["fp8.weight"][[0, 1, 127, 128, 129]], scaled["fp8.want"])
     assert np.array_equal(scaled["mxfp4_blocks"], scaled["mxfp4.want"])
-    with pytest.raises(TypeError, match="F8_E4M3"):
+    with pytest.raises(fmoe.FileError, match="F8_E4M3"):
         scaled["codes"]
+
+
+def test_blocks_that_nothing_decodes_are_refused_by_their_type(tmp_path):
+    iq4_xs, bytes_of_256 = 23, 136
+    header = struct.pack("<4sIQQ", b"GGUF", 3, 1, 0)
+    tensor = struct.pack("<Q1sIQIQ", 1, b"w", 1, 256, iq4_xs, 0)
+    at = len(header) + len(tensor)
+    file = tmp_path / "w.gguf"
+    file.write_bytes(header + tensor + bytes(-at % 32 + bytes_of_256))
+    with pytest.raises(fmoe.FileError, match="is IQ4_XS, blocks that fmoe does not decode"):
+        fmoe.read(file)["w"]
 
 
 def test_other_threads_run_meanwhile(minilm, rows):
@@ -300,6 +312,20 @@ def test_mixtures_of_released_models_in_narrow_types(type):
     if type.endswith("16"):
         with pytest.raises(fmoe.FileError, match="would round"):
             fmoe.load_mixture("tests/mixtures/qwen3_moe_q8_0.gguf", 1, type=type)
+
+
+def test_a_layer_keeps_the_sixteen_bits_of_its_file(minilm, rows):
+    x = rows["x"]
+    layer = fmoe.load(FILE, type="bfloat16")
+    assert layer.arrays()["gate"].dtype.itemsize == 2
+    assert layer.settings == minilm.settings
+    assert off(layer(x), minilm(x)) < 1e-5
+    assert layer.explain(128).memory.packed < 0.6 * minilm.explain(128).memory.packed
+    assert "rounds its rows" in layer.explain(128, bf16_products=True).text
+    with pytest.raises(fmoe.FileError, match="is BF16, which float16 would round"):
+        fmoe.load(FILE, type="float16")
+    with pytest.raises(ValueError, match="there is no type float8"):
+        fmoe.load(FILE, type="float8")
 
 
 def test_paths_are_texts_bytes_and_of_pathlib(minilm, rows, tmp_path):

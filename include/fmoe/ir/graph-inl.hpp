@@ -15,13 +15,25 @@
 
 namespace fmoe::ir {
 
+// Returns the argument that has an axis, and its number there, as a message names them.
+FMOE_INLINE std::string graph::argument_with(axis_id axis) const {
+  for (const node& n : nodes_) {
+    const auto* l = get_if<leaf_node>(&n.op);
+    if (l == nullptr || l->argument < 0) continue;
+    for (extent i = 0; i < n.axes.size(); ++i)
+      if (same(n.axes[i], axis))
+        return "axis " + std::to_string(i) + " of argument " + std::to_string(l->argument);
+  }
+  return "an axis";
+}
+
 FMOE_INLINE std::vector<extent> graph::shape(node_id id) const {
   std::vector<extent> s;
   for (const axis_id a : (*this)[id].axes) {
     s.push_back(extent_of(a));
-    expects<shape_error>(s.back() != all,
-                         "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
-                         " of an argument: say it with fmoe::sized");
+    if (s.back() == all)
+      fail<shape_error>("[compile] nothing in the layer fixes the extent of ", argument_with(a),
+                        ": say it with fmoe::sized");
   }
   return s;
 }

@@ -132,6 +132,7 @@ class graph {
   }
 
   axis_id new_axis(extent e);
+  std::string argument_with(axis_id axis) const;
 
   // Returns false if both extents are known and differ.
   bool join(axis_id a, axis_id b);

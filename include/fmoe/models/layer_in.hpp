@@ -188,14 +188,17 @@ struct layer_kinds {
   }
 };
 
-// All kinds of fmoe's that take x alone, or x and a routing, of up to four levels.
+// All kinds of fmoe's that take x alone, or x and a routing, of up to four levels, with weights of
+// type T.
+template <class T>
+using all_kinds =
+    layer_kinds<mxd<T>, sparse_mlp<T>, aoe<T>, moe<T>, soft_moe<T>, peer<T>, monet_hd<T>,
+                monet_vd<T>, cp_mumoe<1, T>, cp_mumoe<2, T>, cp_mumoe<3, T>, cp_mumoe<4, T>,
+                cp_mumoe_block<1, T>, cp_mumoe_block<2, T>, tr_mumoe<1, T>, tr_mumoe<2, T>,
+                tr_mumoe<3, T>, tr_mumoe<4, T>, tr_mumoe_block<1, T>, tr_mumoe_block<2, T>,
+                tucker_mumoe<1, T>, tucker_mumoe<2, T>, tucker_mumoe_block<1, T>,
+                dense_mumoe<1, T>, dense_mumoe<2, T>, dense_mumoe<3, T>, dense_mumoe_block<1, T>>;
 template <>
-struct layer_kinds<>
-    : layer_kinds<mxd<>, sparse_mlp<>, aoe<>, moe<>, soft_moe<>, peer<>, monet_hd<>, monet_vd<>,  //
-                  cp_mumoe<1>, cp_mumoe<2>, cp_mumoe<3>, cp_mumoe<4>, cp_mumoe_block<1>,
-                  cp_mumoe_block<2>, tr_mumoe<1>, tr_mumoe<2>, tr_mumoe<3>, tr_mumoe<4>,
-                  tr_mumoe_block<1>, tr_mumoe_block<2>, tucker_mumoe<1>, tucker_mumoe<2>,
-                  tucker_mumoe_block<1>, dense_mumoe<1>, dense_mumoe<2>, dense_mumoe<3>,
-                  dense_mumoe_block<1>> {};
+struct layer_kinds<> : all_kinds<float> {};
 
 }  // namespace fmoe::detail
