@@ -210,8 +210,7 @@ void bind_layers(nb::module_& m) {
             [&](const load_options& o) { return layer_of(type_named(type), file, o); });
       },
       "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
-      "narrow"_a = false,
-      "metadata"_a = strings(), "lists_extra"_a = false);
+      "narrow"_a = false, "metadata"_a = strings(), "lists_extra"_a = false);
   m.def(
       "load_mixture",
       [](const std::string& model, std::size_t layer, const std::string& prefix,

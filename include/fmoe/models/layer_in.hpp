@@ -196,8 +196,8 @@ using all_kinds =
                 monet_vd<T>, cp_mumoe<1, T>, cp_mumoe<2, T>, cp_mumoe<3, T>, cp_mumoe<4, T>,
                 cp_mumoe_block<1, T>, cp_mumoe_block<2, T>, tr_mumoe<1, T>, tr_mumoe<2, T>,
                 tr_mumoe<3, T>, tr_mumoe<4, T>, tr_mumoe_block<1, T>, tr_mumoe_block<2, T>,
-                tucker_mumoe<1, T>, tucker_mumoe<2, T>, tucker_mumoe_block<1, T>,
-                dense_mumoe<1, T>, dense_mumoe<2, T>, dense_mumoe<3, T>, dense_mumoe_block<1, T>>;
+                tucker_mumoe<1, T>, tucker_mumoe<2, T>, tucker_mumoe_block<1, T>, dense_mumoe<1, T>,
+                dense_mumoe<2, T>, dense_mumoe<3, T>, dense_mumoe_block<1, T>>;
 template <>
 struct layer_kinds<> : all_kinds<float> {};
 
