@@ -317,10 +317,9 @@ def test_mixtures_of_released_models_in_narrow_types(type):
 def test_a_layer_keeps_the_sixteen_bits_of_its_file(minilm, rows):
     x = rows["x"]
     layer = fmoe.load(FILE, type="bfloat16")
-    assert layer.arrays()["gate"].dtype.itemsize == 2
+    assert layer.explain(128).memory.weights < 0.6 * minilm.explain(128).memory.weights
     assert layer.settings == minilm.settings
     assert off(layer(x), minilm(x)) < 1e-5
-    assert layer.explain(128).memory.packed < 0.6 * minilm.explain(128).memory.packed
     assert "rounds its rows" in layer.explain(128, bf16_products=True).text
     with pytest.raises(fmoe.FileError, match="is BF16, which float16 would round"):
         fmoe.load(FILE, type="float16")
