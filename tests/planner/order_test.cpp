@@ -19,7 +19,7 @@ planner::contraction_operand selection(std::string labels, extent keep) {
   return {std::move(labels), true, false, keep, true};
 }
 
-planner::contraction_problem problem(std::vector<planner::contraction_operand> operands,
+planner::contraction_problem problem(detail::vector<planner::contraction_operand> operands,
                                      std::string result, std::map<char, extent> extents) {
   return {std::move(operands), std::move(result), {extents.begin(), extents.end()}};
 }
@@ -27,7 +27,7 @@ planner::contraction_problem problem(std::vector<planner::contraction_operand> o
 // Each step brings two sets of operands together, the smaller half first.
 using merges = std::vector<std::pair<set, set>>;
 
-merges steps_of(const planner::contraction_problem& p, const std::vector<planner::pairing>& order) {
+merges steps_of(const planner::contraction_problem& p, const detail::vector<planner::pairing>& order) {
   merges r;
   std::vector<set> parts;
   for (extent i = 0; i < p.operands.size(); ++i) parts.push_back(set{1} << i);
@@ -333,8 +333,10 @@ TEST_CASE("hierarchies of three to six levels are contracted level by level", "[
       tr.operands.push_back(weight({last, 'o', 'p'}));
       tucker.operands.push_back(weight({'o', last}));
       tucker.operands.push_back(weight(ranks.substr(0, levels + 2)));
-      std::erase_if(tr.extents, [](const auto& x) { return x.first == 'r'; });
-      std::erase_if(tucker.extents, [](const auto& x) { return x.first == 'r'; });
+      for (auto* p : {&tr, &tucker}) {
+        const auto is_r = [](const auto& x) { return x.first == 'r'; };
+        p->extents.erase(std::ranges::remove_if(p->extents, is_r).begin(), p->extents.end());
+      }
       for (extent e = 0; e <= levels + 1; ++e) {
         tr.extents.emplace_back(ranks[e], e > levels ? 512 : 4);
         tucker.extents.emplace_back(ranks[e], 4);

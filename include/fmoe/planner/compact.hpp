@@ -22,7 +22,7 @@ class compaction : compact_search {
         weighed_(p.values.size(), value_id::none) {
     if (!compact_search::found()) return;
     p_.operations.clear();
-    std::vector<operation> waiting;  // for the selection
+    vector<operation> waiting;  // for the selection
     bool is_selected = false;
     for (const operation& o : before.operations) {
       if (!is_selected && (needs_selection(o) || reads_one_of(waiting, o))) {
@@ -48,13 +48,13 @@ class compaction : compact_search {
     each_read(o, [&](value_id v) { needs = needs || is_compact(v); });
     return needs;
   }
-  bool reads_one_of(const std::vector<operation>& made, const operation& o) const {
+  bool reads_one_of(const vector<operation>& made, const operation& o) const {
     return std::ranges::any_of(
         made, [&](const operation& m) { return program::reads(o, m.out.value) > 0; });
   }
 
   // Adds an operation with a new result.
-  use add(operation o, std::vector<extent> shape, value_scope scope = value_scope::token) {
+  use add(operation o, vector<extent> shape, value_scope scope = value_scope::token) {
     value v;
     v.shape = std::move(shape);
     v.scope = scope;
@@ -66,8 +66,8 @@ class compaction : compact_search {
   }
 
   // The shape of a value with places instead of experts.
-  std::vector<extent> shape_of(value_id v) const {
-    std::vector<extent> shape = p_[v].shape;
+  vector<extent> shape_of(value_id v) const {
+    vector<extent> shape = p_[v].shape;
     const extent axis = *expert_axis(v);
     shape[axis] = p_[selection_].keep;
     if (has_heads() && !head_axis(v))
@@ -214,21 +214,21 @@ class compaction : compact_search {
         add({.what = kept_op{}, .in = {numbers}, .out = {.labels = selected.labels}}, places());
     return in_order(p_, kept, labels, p_.operations).value;
   }
-  std::vector<extent> places() const {
-    std::vector<extent> shape = p_[selection_].shape;
+  vector<extent> places() const {
+    vector<extent> shape = p_[selection_].shape;
     shape.back() = p_[selection_].keep;
     return shape;
   }
 
   // A group that multiplies rows with the weight of each expert that selected them; the results
   // have a place for each kept entry, under the letter of the experts.
-  use multiplied(const use& x, const use& weight, const std::string& wanted,
-                 std::vector<extent> shape, char expert) {
+  use multiplied(const use& x, const use& weight, const std::string& wanted, vector<extent> shape,
+                 char expert) {
     const value s = p_[selection_];  // a copy, as values are added below
     const group_id id = p_.groups.add({selection_, s.shape.back(), s.keep, s.expected});
     const bool has_places = expert_axis(x.value).has_value();
     const std::string own = labels_where(x.labels, [&](char c) { return c != expert; });
-    std::vector<extent> picked_shape;
+    vector<extent> picked_shape;
     for (const char c : own) picked_shape.push_back(p_.extent_of(x, c));
     const use from = has_places ? use{compact(x.value), x.labels} : x;
     pick_op pick;
@@ -243,7 +243,7 @@ class compaction : compact_search {
                              labels_where(weight.labels, [&](char c) {
                                return has(wanted, c) && c != expert && !has(own, c);
                              });
-    std::vector<extent> made_shape;
+    vector<extent> made_shape;
     for (const char c : made) made_shape.push_back(shape[wanted.find(c)]);
     const use product = add({.what = product_op{},
                              .in = {rows, weight},
@@ -297,7 +297,7 @@ class compaction : compact_search {
       rows = {weighted->rows.value, {}};
       for (const char c : weighted->rows.labels) rows.labels += x.labels[product.find(c)];
     }
-    std::vector<extent> shape{p_[selection_].keep};
+    vector<extent> shape{p_[selection_].keep};
     for (const char c : o.out.labels) shape.push_back(p_.extent_of(o.out, c));
     const use made = multiplied(rows, weight, expert + o.out.labels, std::move(shape), expert);
     if (is_weighted)

@@ -5,8 +5,8 @@
 
 #include <numeric>
 #include <optional>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::planner {
@@ -119,7 +119,7 @@ class compact_axes {
     parent_[root(first_[v] + i)] = root(first_[w] + j);
   }
   void join(const operation& o) {
-    std::vector<const use*> uses;
+    vector<const use*> uses;
     for (const use& u : o.in) uses.push_back(&u);
     uses.push_back(&o.out);
     for (extent a = 0; a < uses.size(); ++a)
@@ -148,7 +148,7 @@ class compact_axes {
   }
 
   list_by<value_id, extent> first_;  // the number of a value's first axis
-  std::vector<extent> parent_;       // of axes: those that are the same have one root
+  vector<extent> parent_;            // of axes: those that are the same have one root
   extent expert_ = 0;
   std::optional<extent> head_;
 };

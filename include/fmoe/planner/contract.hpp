@@ -2,8 +2,7 @@
 // Contract: an einsum of one or two operands, as expand leaves them, becomes an operation.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/program.hpp>
@@ -32,7 +31,7 @@ class contraction {
 
   // Returns the sum without the mask, computed again where a pair is left out. `unmasked` is that
   // sum, which nothing else reads; `wanted` names the axes of the result.
-  use masked(einsum_mask m, std::vector<use> in, const use& unmasked, const std::string& wanted) {
+  use masked(einsum_mask m, vector<use> in, const use& unmasked, const std::string& wanted) {
     expects<value_error>(!program_[unmasked.value].is_constant(),
                          "[all_except] leaves no pair out of a sum of parameters only");
     const use out = program_.make(exclude_op{std::move(m.left_out), std::move(m.labels), m.swapped},
@@ -126,7 +125,7 @@ class contraction {
            !has(right.labels, left.labels[0]);
   }
 
-  use token_sum(std::vector<use> in, std::string labels) {
+  use token_sum(vector<use> in, std::string labels) {
     const use out = program_.make(token_sum_op{}, std::move(in), std::move(labels));
     program_[out.value].scope = value_scope::call;
     return out;

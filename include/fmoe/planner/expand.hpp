@@ -4,8 +4,7 @@
 // they are computed once.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/options.hpp>
 #include <fmoe/planner/order.hpp>
@@ -120,7 +119,7 @@ class expansion {
   void note(const Node&, ir::node_id, facts&) const {}
 
   ir::node_id expand(const ir::einsum_node& e) {
-    std::vector<operand> in;
+    vector<operand> in;
     einsum_mask mask;
     token_ = 0;
     for (extent i = 0; i < e.args.size(); ++i) {
@@ -135,7 +134,7 @@ class expansion {
     }
     const std::string result(result_labels(e.subscripts));
     if (!mask) return sum(std::move(in), result);
-    std::vector<std::string> others;
+    vector<std::string> others;
     for (const operand& o : in) others.push_back(without_token(o.labels));
     mask.check(others);
     if (mask.left_out->empty()) return sum(std::move(in), result);
@@ -155,15 +154,15 @@ class expansion {
   }
 
   // Returns the product of all operands, summed over the labels that the result does not have.
-  ir::node_id sum(std::vector<operand> in, const std::string& result) {
+  ir::node_id sum(vector<operand> in, const std::string& result) {
     if (in.size() == 1) return einsum({in[0]}, result, false);
     for (operand& o : in) o = alone(o, in, result);
     if (options_.naive) materialise(in, result);
     if (in.size() == 1) return in[0].id;
-    std::vector<bool> used(in.size(), false);
+    vector<bool> used(in.size(), false);
     for (const pairing& s : find_order(problem(in, result), options_.on)) {
       used[s.left] = used[s.right] = true;
-      std::vector<operand> others;
+      vector<operand> others;
       for (extent i = 0; i < in.size(); ++i)
         if (!used[i]) others.push_back(in[i]);
       in.push_back(pair(in[s.left], in[s.right], others, result));
@@ -172,7 +171,7 @@ class expansion {
     return in.back().id;
   }
 
-  contraction_problem problem(const std::vector<operand>& in, const std::string& result) {
+  contraction_problem problem(const vector<operand>& in, const std::string& result) {
     contraction_problem p{{}, without_token(result), {}, token_ != 0 && !has(result, token_)};
     for (const operand& o : in) {
       const facts& f = of(o.id);
@@ -186,8 +185,8 @@ class expansion {
 
   // Takes the diagonals of an operand's repeated labels, and sums over the labels that only this
   // operand has.
-  operand alone(const operand& o, const std::vector<operand>& all, const std::string& result) {
-    std::vector<operand> others;
+  operand alone(const operand& o, const vector<operand>& all, const std::string& result) {
+    vector<operand> others;
     for (const operand& other : all)
       if (&other != &o) others.push_back(other);
     const std::string labels = needed(o.labels, others, result);
@@ -195,7 +194,7 @@ class expansion {
   }
 
   // Returns the labels that the result or another operand needs, each once.
-  static std::string needed(const std::string& labels, const std::vector<operand>& others,
+  static std::string needed(const std::string& labels, const vector<operand>& others,
                             const std::string& result) {
     std::string kept;
     for (const char c : labels) {
@@ -207,7 +206,7 @@ class expansion {
   }
 
   // The naive plan multiplies the parameters first, from left to right, into one weight.
-  void materialise(std::vector<operand>& in, const std::string& result) {
+  void materialise(vector<operand>& in, const std::string& result) {
     const auto take = [&] {
       const auto at =
           std::ranges::find_if(in, [&](const operand& o) { return of(o.id).parameter; });
@@ -223,7 +222,7 @@ class expansion {
 
   // Returns the product of two operands, summed over the labels that neither the result nor the
   // others need: the result itself if there are no others.
-  operand pair(const operand& left, const operand& right, const std::vector<operand>& others,
+  operand pair(const operand& left, const operand& right, const vector<operand>& others,
                const std::string& result) {
     const bool is_last = others.empty();
     // The labels of a selection come first, so that it stays one.
@@ -264,14 +263,14 @@ class expansion {
     return {};
   }
 
-  static std::string text(const std::vector<operand>& in, const std::string& result) {
+  static std::string text(const vector<operand>& in, const std::string& result) {
     std::string s;
     for (const operand& o : in) s += (&o == in.data() ? "" : ",") + o.labels;
     return s + "->" + result;
   }
 
-  ir::node_id einsum(const std::vector<operand>& in, const std::string& result, bool inner) {
-    std::vector<ir::node_id> args;
+  ir::node_id einsum(const vector<operand>& in, const std::string& result, bool inner) {
+    vector<ir::node_id> args;
     for (const operand& o : in) args.push_back(o.id);
     return know(result_.nodes.einsum(text(in, result), std::move(args)), place_of(token_, result),
                 inner);

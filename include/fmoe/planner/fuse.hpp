@@ -39,7 +39,7 @@ inline bool fuse_into_producer(program& p, extent place) {
   }
   if (!best) return false;
   operation fused = p.operations[*best];
-  std::vector<pass> passes = o.passes;
+  vector<pass> passes = o.passes;
   if (base != o.in[0].value) passes[0].other = o.in[0].value;
   const value_id other = passes[0].other;
   const bool one_sum = symmetric && first.what == pass_kind::add && is<gemm_op>(fused) &&

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::planner {
@@ -69,7 +69,7 @@ class grouping {
     value_id made;
   };
 
-  static std::vector<extent> without(std::vector<extent> shape, std::optional<extent> axis) {
+  static vector<extent> without(vector<extent> shape, std::optional<extent> axis) {
     if (axis) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(*axis));
     return shape;
   }
@@ -79,7 +79,7 @@ class grouping {
   }
 
   // Adds an operation of the group, which makes rows of this shape.
-  value_id add(operation o, std::vector<extent> shape, char expert) {
+  value_id add(operation o, vector<extent> shape, char expert) {
     value v;
     v.shape = std::move(shape);
     v.group = id_;
@@ -211,9 +211,9 @@ class grouping {
   program& program_;
   group_id id_ = group_id::none;
   bool found_ = false;
-  std::vector<operation> body_;
-  std::vector<restriction> known_;
-  std::vector<std::pair<value_id, extent>> inside_;  // values and their axes of experts
+  vector<operation> body_;
+  vector<restriction> known_;
+  vector<std::pair<value_id, extent>> inside_;  // values and their axes of experts
 };
 
 inline void group(program& p) {

@@ -2,8 +2,7 @@
 // Lower: a graph becomes a program of operations on one or two operands.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/contract.hpp>
 #include <fmoe/planner/expand.hpp>
 #include <fmoe/planner/stages.hpp>
@@ -43,7 +42,7 @@ class lowering {
   struct placed {  // the place of a node's elements
     value_id value;
     // For each axis of the node the axis of the value, npos for the token axis.
-    std::vector<extent> memory;
+    vector<extent> memory;
   };
 
   placed& of(ir::node_id id) {
@@ -86,7 +85,7 @@ class lowering {
     value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
             program_.leaves.size(), l.parameter, l.argument >= 0};
     program_.leaves.push_back(l);
-    std::vector<extent> memory;
+    vector<extent> memory;
     const token_axis token = tokens_[id_];
     for (extent i = 0, at = 0; i < v.shape.size(); ++i) memory.push_back(token == i ? npos : at++);
     if (token) {
@@ -155,7 +154,7 @@ class lowering {
     expects<value_error>(g.fn != row_function::entmax || g.parameter > 1, "[entmax] alpha is ",
                          g.parameter, " and must be at least 1");
     const std::string names = letters(g.arg);
-    std::vector<use> in{rows(g.arg, names)};
+    vector<use> in{rows(g.arg, names)};
     const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
     if (g.bound) {
       use bound =
@@ -211,7 +210,7 @@ class lowering {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
                            s.rule.mass, ", not within 0 and 1");
     }
-    std::vector<use> operands{in};
+    vector<use> operands{in};
     if (s.ranked) operands.push_back(in_order(*s.ranked, names, in.labels));
     const use out = program_.make(select_op{s.rule}, std::move(operands), in.labels, true, keep);
     program_[out.value].expected = expected_of(s.rule, n);
@@ -277,7 +276,7 @@ class lowering {
 
   placed lower(const ir::concat_node& c) {
     const std::string names = letters(c.args[0]);
-    std::vector<use> in;
+    vector<use> in;
     for (const ir::node_id a : c.args) in.push_back(named(a, names));
     const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
     const extent axis = order.find(names[c.axis]);
@@ -288,7 +287,7 @@ class lowering {
 
   placed lower(const ir::einsum_node& e) {
     const std::string_view letters = result_labels(e.subscripts);
-    std::vector<use> in;
+    vector<use> in;
     char token = 0;
     einsum_mask mask;
     for (extent i = 0; i < e.args.size(); ++i) {
@@ -396,7 +395,7 @@ class lowering {
   bool has_tokens_ = false;
   token_axes tokens_;
   program program_;
-  list_by<ir::node_id, std::vector<ir::node_id>> readers_;
+  list_by<ir::node_id, vector<ir::node_id>> readers_;
   list_by<ir::node_id, placed> nodes_;
   ir::node_id id_{};  // the node that is being lowered
 };

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 #include <fmoe/base/error.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/pairs.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::planner {
 
@@ -22,7 +22,7 @@ struct einsum_mask {
   explicit operator bool() const { return left_out != nullptr; }
 
   // Throws value_error unless other operands have both labels, too.
-  void check(const std::vector<std::string>& others) const {
+  void check(const vector<std::string>& others) const {
     for (const char c : labels)
       expects<value_error>(
           labels[0] != labels[1] &&

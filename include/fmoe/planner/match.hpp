@@ -11,7 +11,7 @@
 namespace fmoe::planner {
 
 inline void match(program& p) {
-  std::vector<operation> done;
+  vector<operation> done;
   for (operation& o : p.operations) {
     if (is<product_op>(o)) {
       use &left = o.in[0], &right = o.in[1];

@@ -8,10 +8,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/list_by.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 #include <fmoe/planner/operation.hpp>
 
@@ -21,7 +21,7 @@ namespace fmoe::planner {
 enum class value_scope : std::uint8_t { constant, call, token };
 
 struct value {
-  std::vector<extent> shape;  // of one token's row, in the order of memory
+  vector<extent> shape;  // of one token's row, in the order of memory
   value_scope scope = value_scope::token;
   std::optional<extent> leaf{};  // its place among the leaves, for inputs and parameters
   bool parameter = false;
@@ -49,13 +49,13 @@ struct expert_group {
 };
 
 struct program {
-  std::vector<ir::leaf_node> leaves;
+  vector<ir::leaf_node> leaves;
   list_by<value_id, value> values;
-  std::vector<operation> operations;
+  vector<operation> operations;
   list_by<group_id, expert_group> groups;
-  std::vector<value_id> results;  // no value occurs twice
-  bool tokens = true;             // if false, no axis counts tokens and every value is one row
-  extent token_count = 1;         // the tokens of the graph's inputs
+  vector<value_id> results;  // no value occurs twice
+  bool tokens = true;        // if false, no axis counts tokens and every value is one row
+  extent token_count = 1;    // the tokens of the graph's inputs
 
   value_id add(value v) { return values.add(std::move(v)); }
   void erase(extent operation) {
@@ -84,7 +84,7 @@ struct program {
   }
 
   // Adds an operation whose result has these labels.
-  use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
+  use make(operation::kind what, vector<use> in, std::string labels, bool selection = false,
            extent keep = 0) {
     value v;
     v.scope = value_scope::constant;
@@ -191,7 +191,7 @@ inline std::string text_of(const program& p, const operation& o) {
 // Returns the value with its axes in this order: itself, or the result of a new operation, which is
 // part of the group if there is one.
 inline use in_order(program& p, const use& u, const std::string& order,
-                    std::vector<operation>& operations, group_id group = group_id::none) {
+                    vector<operation>& operations, group_id group = group_id::none) {
   if (u.labels == order) return u;
   value v = p[u.value];
   v.leaf.reset();

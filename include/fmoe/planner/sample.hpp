@@ -90,7 +90,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   const value s = p[selection.value];
   const extent rows = s.rows();
   if (s.shape.back() < m.sampled * rows * s.expected) return false;
-  std::vector<pass> passes;
+  vector<pass> passes;
   value_id v = numbers.value;
   auto maker = p.producer(v);
   for (; maker && p.uses(v) == 1; maker = p.producer(v)) {
@@ -123,7 +123,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   const value_id made = p.operations[place].out.value;
   if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
 
-  std::vector<operation> before;
+  vector<operation> before;
   operation sampled{.what = sample_op{found->multiplies},
                     .in = {selected, x, in_order(p, constant, order, before)},
                     .out = {made, selected.labels},

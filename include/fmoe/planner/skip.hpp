@@ -54,7 +54,7 @@ inline bool reads_entries(const program& p, const operation& o, const machine& m
 }
 
 inline void skip(program& p, const machine& m = {}) {
-  std::vector<operation> done;
+  vector<operation> done;
   list_by<value_id, value_id> dense(p.values.size(), value_id::none);  // selections, expanded
   const auto expanded = [&](value_id v) {
     if (!p[v].selection) return v;

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::cpu {
@@ -31,7 +31,7 @@ class exclusion {
 
   exclude_step take() { return std::move(step_); }
 
-  std::vector<const planner::use*> operands;  // factors first
+  vector<const planner::use*> operands;  // factors first
 
  private:
   // True if the operand has no axis of its own in the result.
@@ -69,7 +69,7 @@ class exclusion {
   }
 
   void set_pairs() {
-    std::vector<index_pair> pairs = *mask_.left_out;
+    vector<index_pair> pairs = *mask_.left_out;
     if (!mask_.swapped)
       for (auto& [i, j] : pairs) std::swap(i, j);
     std::ranges::sort(pairs);

@@ -81,8 +81,8 @@ class plan_layout {
     return r;
   }
 
-  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
-    std::vector<epilogue> r;
+  vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
+    vector<epilogue> r;
     const extent width = program_[o.out.value].size();
     for (const planner::pass& p : o.passes) {
       epilogue e{.what = p.what, .f = p.f};
@@ -111,8 +111,8 @@ class plan_layout {
     return planner::text_of(program_, o);
   }
 
-  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
-    std::vector<axis_stride> r;
+  vector<axis_stride> axes(const use& u, const std::string& labels) const {
+    vector<axis_stride> r;
     for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
     return r;
   }

@@ -21,7 +21,7 @@ inline row_rounding rounding_of(const planner::program& p, const planner::plan_o
   if (o.bf16_products && leaf.type == dtype::bfloat16) return row_rounding::bf16;
   if (!o.int8_products || leaf.type != dtype::q8) return row_rounding::none;
   const quantized_layout layout(leaf.type, element_count(leaf.shape), leaf.axis);
-  std::vector<axis_stride> depth;
+  vector<axis_stride> depth;
   for (const char c : product.in[0].labels)
     if (!has(product.out.labels, c))
       depth.push_back({p.extent_of(product.in[0], c), p.stride(product.in[1], c)});
