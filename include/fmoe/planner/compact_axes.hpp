@@ -59,7 +59,7 @@ class compact_axes {
   // The selection with the letters of an operation.
   use selection_for(const operation& o) const {
     char expert = 0, head = 0;
-    std::string seen = o.out.labels;
+    std::string seen(o.out.labels);
     const auto look = [&](const use& u) {
       seen += u.labels;
       if (const char c = label_of(u)) expert = c;
@@ -67,8 +67,8 @@ class compact_axes {
     };
     for (const use& u : o.in) look(u);
     if (o.out.value != value_id::none) look(o.out);
-    std::string labels(1, expert);
-    if (has_heads()) labels.insert(0, 1, head != 0 ? head : free_letter(seen));
+    axis_labels labels(1, expert);
+    if (has_heads()) labels.insert(0, head != 0 ? head : free_letter(seen));
     return {selection_, labels};
   }
 
@@ -96,7 +96,7 @@ class compact_axes {
     return as<select_op>(program_.operations[*program_.producer(selection_)]).rule;
   }
 
-  static char free_letter(const std::string& used) {
+  static char free_letter(std::string_view used) {
     char c = 'A';
     while (has(used, c)) ++c;
     return c;

@@ -21,7 +21,7 @@ inline void match(program& p) {
         o = as_pointwise(std::move(o));
       } else if (constant && !g.is_elementwise()) {
         o.what = gemm_op{};
-        const std::string rows =
+        const axis_labels rows =
             labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
         left = in_order(p, left, rows + g.summed, done, o.group);
       } else {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/number_function.hpp>
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/base/variant.hpp>
@@ -21,7 +21,7 @@ enum class group_id : std::uint32_t { none = ~std::uint32_t{0} };
 // A value and the names of its axes.
 struct use {
   value_id value = value_id::none;
-  std::string labels;
+  axis_labels labels;
 };
 
 // A change of a finished row: by a function of one number, or with another operand, which may
@@ -201,7 +201,7 @@ struct token_sum_op {
 // The sum that it starts from, computed again without the pairs where it has one.
 struct exclude_op {
   pair_set left_out{};
-  std::string masked{};  // the labels of a pair: the first one is summed, whatever its place in a
+  axis_labels masked{};  // the labels of a pair: the first one is summed, whatever its place in a
                          // pair
   bool swapped = false;  // the first label is the second one of a pair
 

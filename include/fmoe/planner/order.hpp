@@ -11,8 +11,8 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <string>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/planner/machine.hpp>
@@ -20,7 +20,7 @@
 namespace fmoe::planner {
 
 struct contraction_operand {
-  std::string labels;
+  axis_labels labels;
   bool tokens = true;      // one row for each token
   bool parameter = false;  // made from parameters only
   extent keep = 0;         // nonzero entries of a selection
@@ -29,7 +29,7 @@ struct contraction_operand {
 
 struct contraction_problem {
   vector<contraction_operand> operands;
-  std::string result;
+  axis_labels result;
   vector<std::pair<char, extent>> extents;
   bool sums_tokens = false;  // the result is the sum over all tokens
 };

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <optional>
 #include <span>
-#include <string>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/list_by.hpp>
 #include <fmoe/base/vector.hpp>
@@ -30,7 +30,7 @@ struct value {
   extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
   extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
-  std::string names{};  // names of its axes in the operation that made it
+  axis_labels names{};  // names of its axes in the operation that made it
   // A value of a group has one row for each selected (token, expert), rather than for each token.
   group_id group = group_id::none;
 
@@ -67,7 +67,7 @@ struct program {
   extent extent_of(const use& u, char label) const {
     return (*this)[u.value].shape[u.labels.find(label)];
   }
-  extent size_of(const use& u, const std::string& labels) const {
+  extent size_of(const use& u, const axis_labels& labels) const {
     extent n = 1;
     for (const char c : labels) n *= extent_of(u, c);
     return n;
@@ -84,7 +84,7 @@ struct program {
   }
 
   // Adds an operation whose result has these labels.
-  use make(operation::kind what, vector<use> in, std::string labels, bool selection = false,
+  use make(operation::kind what, vector<use> in, axis_labels labels, bool selection = false,
            extent keep = 0) {
     value v;
     v.scope = value_scope::constant;
@@ -164,8 +164,8 @@ inline bool multiplies_constant(const program& p, const operation& o) {
 
 // Returns the labels of `of` that satisfy the condition, in their order.
 template <class Condition>
-std::string labels_where(const std::string& of, Condition condition) {
-  std::string r;
+axis_labels labels_where(std::string_view of, Condition condition) {
+  axis_labels r;
   for (const char c : of)
     if (condition(c)) r += c;
   return r;
@@ -190,7 +190,7 @@ inline std::string text_of(const program& p, const operation& o) {
 
 // Returns the value with its axes in this order: itself, or the result of a new operation, which is
 // part of the group if there is one.
-inline use in_order(program& p, const use& u, const std::string& order,
+inline use in_order(program& p, const use& u, const axis_labels& order,
                     vector<operation>& operations, group_id group = group_id::none) {
   if (u.labels == order) return u;
   value v = p[u.value];
@@ -209,7 +209,7 @@ inline void remove_unread(program& p) {
 }
 
 struct label_groups {
-  std::string batch, free, summed, vector;
+  axis_labels batch, free, summed, vector;
 
   bool is_elementwise() const { return summed.empty() && vector.empty(); }
 };

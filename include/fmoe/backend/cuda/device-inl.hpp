@@ -82,7 +82,7 @@ class device_backend final : public processor {
 
   // Each label once.
   static std::string labels_of(const planner::operation& o) {
-    std::string all = o.out.labels;
+    std::string all(o.out.labels);
     for (const planner::use& u : o.in)
       for (const char c : u.labels)
         if (!has(all, c)) all += c;

@@ -5,8 +5,9 @@
 
 #include <array>
 #include <functional>
-#include <string>
+#include <string_view>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/vector.hpp>
 
@@ -22,7 +23,7 @@ inline extent index_of(char label) { return static_cast<unsigned char>(label); }
 struct labelled {
   const double* data;
   const vector<extent>& shape;
-  std::string labels;
+  axis_labels labels;
 
   // Returns the elements from one place of a label to the next; 0 for a label that the operand does
   // not have.
@@ -37,8 +38,8 @@ struct labelled {
 class contraction {
  public:
   // `length` is that of each label. A label of `fixed` stays where `at` has it.
-  contraction(vector<labelled> in, std::string result, const positions& length,
-              const std::string& fixed = {}, const positions& at = {})
+  contraction(vector<labelled> in, axis_labels result, const positions& length,
+              std::string_view fixed = {}, const positions& at = {})
       : in_(std::move(in)),
         length_(length),
         at_(at) {
@@ -102,7 +103,7 @@ class contraction {
 
   vector<labelled> in_;
   positions length_, at_;
-  std::string loops_;  // the result's labels, then those that are summed
+  axis_labels loops_;  // the result's labels, then those that are summed
   extent results_;
   vector<extent> strides_;  // by loop and operand
   vector<extent> offsets_;  // by operand

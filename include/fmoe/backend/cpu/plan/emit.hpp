@@ -67,11 +67,11 @@ class emitter : plan_layout {
   void emit(const planner::gemm_op&, const operation& o, const stream_loop* l,
             vector<step>& steps) {
     const use &a = o.in[0], &w = o.in[1];
-    const std::string rows =
+    const axis_labels rows =
         planner::labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
-    const std::string summed = a.labels.substr(rows.size());
-    const std::string columns = o.out.labels.substr(rows.size());
-    const std::string batch = planner::labels_where(rows, [&](char c) { return has(w.labels, c); });
+    const axis_labels summed = a.labels.substr(rows.size());
+    const axis_labels columns = o.out.labels.substr(rows.size());
+    const axis_labels batch = planner::labels_where(rows, [&](char c) { return has(w.labels, c); });
     gemm_step s;
     s.text = text(o);
     s.K = program_.size_of(a, summed);
@@ -79,7 +79,7 @@ class emitter : plan_layout {
     vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k)
       depth[k].length = program_.extent_of(a, summed[k]);  // without the row of a bias
-    const std::string batches = o.in_group() ? o.expert + batch : batch;
+    const axis_labels batches = o.in_group() ? o.expert + batch : batch;
     if (o.in_group()) s.expert_step = program_.size_of(w, batch);
     s.weight = weight({.storage = storage_of(w.value),
                        .batch = axes(w, batches),
@@ -140,7 +140,7 @@ class emitter : plan_layout {
     const use& a = o.in[0];
     reduce_step s = reduction(o, a);
     s.epilogues = epilogues(o, nullptr);
-    std::string seen = o.out.labels;
+    axis_labels seen = o.out.labels;
     for (const char c : a.labels) {
       if (has(seen, c)) continue;
       seen += c;
@@ -164,7 +164,7 @@ class emitter : plan_layout {
                      .c = whole(o.out.value),
                      .block = options_.sum_block};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, b, o.out, c));
-    std::string seen = o.out.labels;
+    axis_labels seen = o.out.labels;
     for (const use& u : o.in)
       for (const char c : u.labels) {
         if (has(seen, c)) continue;
@@ -178,7 +178,7 @@ class emitter : plan_layout {
   void emit(const planner::screen_op& kind, const operation& o, const stream_loop*,
             vector<step>& steps) {
     const use &a = o.in[0], &w = o.in[1];
-    const std::string columns =
+    const axis_labels columns =
         planner::labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
     screen_step s{.text = text(o),
                   .rule = kind.rule,
@@ -267,7 +267,7 @@ class emitter : plan_layout {
                                   .list = s});
       return;
     }
-    const std::string lead = a.labels.substr(0, a.labels.size() - 1);
+    const axis_labels lead = a.labels.substr(0, a.labels.size() - 1);
     for (const extent list : {extent{0}, extent{1}}) {
       reduce_step sum{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
       sum.c.offset = list * s;

@@ -59,7 +59,7 @@ class exclusion {
     step_.other = axis(mask_.masked[0]);
     step_.group = axis(mask_.masked[1]);
     for (const char c : own_) step_.free.push_back(axis(c));
-    std::string seen = mask_.masked + own_;
+    axis_labels seen = mask_.masked + own_;
     for (const planner::use* u : operands)
       for (const char c : u->labels) {
         if (has(seen, c)) continue;
@@ -86,7 +86,7 @@ class exclusion {
   const planner::program& program_;
   const planner::use& out_;
   const planner::exclude_op& mask_;
-  std::string own_;  // the labels of the result that are not the mask's
+  axis_labels own_;  // the labels of the result that are not the mask's
   exclude_step step_;
 };
 

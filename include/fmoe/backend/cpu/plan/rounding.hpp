@@ -33,7 +33,7 @@ inline row_rounding rounding_of(const planner::program& p, const planner::plan_o
 inline extent rounded_size(const planner::program& p, const planner::operation& product,
                            const stream_loop* loop, extent rows) {
   const planner::use& a = product.in[0];
-  const std::string kept =
+  const axis_labels kept =
       planner::labels_where(product.out.labels, [&](char c) { return has(a.labels, c); });
   extent k = p.size_of(a, a.labels.substr(kept.size()));
   const bool is_cut = loop != nullptr && std::ranges::count(loop->values, product.out.value) == 0;

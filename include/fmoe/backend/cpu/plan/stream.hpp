@@ -108,9 +108,9 @@ class stream_search {
   bool takes(const operation& o, value_id v) const {
     const auto place = place_of(o, v);
     if (!place) return false;
-    const std::string& labels = o.in[*place].labels;
+    const axis_labels& labels = o.in[*place].labels;
     if (planner::is<planner::batched_op>(o))  // chunks of the outermost loop of the sum
-      return planner::groups_of(o).summed.starts_with(labels[0]) &&
+      return planner::groups_of(o).summed.find(labels[0]) == 0 &&
              std::ranges::count(labels, labels[0]) == 1;
     if (*place != 0) return false;
     if (planner::is<planner::select_op>(o))
