@@ -97,7 +97,7 @@ class random_shard {
       const extent width = tokens_ == 0 ? 0 : numbers.size() / tokens_;
       const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(first * width);
       rows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(own * width));
-      std::vector<extent> shape = inputs_[i].shape;
+      auto shape = inputs_[i].shape;
       shape[0] = own;
       views.push_back(view_at<all>(rows.back().data(), shape));
     }
