@@ -62,7 +62,8 @@ std::vector<std::vector<T>> given(const selection_rule& rule, extent begin, exte
     auto places = reference_backend::best_first(part);
     places.resize(rule.keep);
     std::ranges::sort(places);
-    std::erase_if(places, [&](extent k) { return part[k] == 0; });
+    const auto left = std::ranges::remove_if(places, [&](extent k) { return part[k] == 0; });
+    places.erase(left.begin(), left.end());
     for (extent i = 0; i < rule.keep; ++i) {
       lists[0].push_back(i < places.size() ? static_cast<T>(part[places[i]]) : T(0));
       lists[1].push_back(i < places.size() ? static_cast<T>(places[i]) : T(-1));
