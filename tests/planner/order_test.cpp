@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/planner/order.hpp>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -336,7 +337,8 @@ TEST_CASE("hierarchies of three to six levels are contracted level by level", "[
       tucker.operands.push_back(weight(ranks.substr(0, levels + 2)));
       for (auto* p : {&tr, &tucker}) {
         const auto is_r = [](const auto& x) { return x.first == 'r'; };
-        p->extents.erase(std::ranges::remove_if(p->extents, is_r).begin(), p->extents.end());
+        auto& all = p->extents;
+        all.erase(std::remove_if(all.begin(), all.end(), is_r), all.end());
       }
       for (extent e = 0; e <= levels + 1; ++e) {
         tr.extents.emplace_back(ranks[e], e > levels ? 512 : 4);
