@@ -226,6 +226,14 @@ TEST_CASE("a vector that finds no memory is as it was") {
   CHECK(v == list<extent>{1, 2});
 }
 
+TEST_CASE("a class that has a vector can fail to be copied, and not to be moved") {
+  struct derived : list<int> {};  // clang says of it what the operators of the vector say
+  STATIC_REQUIRE(!std::is_nothrow_copy_assignable_v<derived>);
+  STATIC_REQUIRE(!std::is_nothrow_copy_constructible_v<derived>);
+  STATIC_REQUIRE(std::is_nothrow_move_assignable_v<derived>);
+  STATIC_REQUIRE(std::is_nothrow_move_constructible_v<derived>);
+}
+
 TEST_CASE("ranges and spans take a vector") {
   list<int> v{3, 1, 2};
   STATIC_REQUIRE(std::ranges::contiguous_range<list<int>>);

@@ -91,8 +91,10 @@ class vector {
   }
   vector(const vector& o) : vector() { copy(o.begin(), o.size()); }
   vector(vector&& o) noexcept : memory_(std::exchange(o.memory_, {})) {}
-  vector& operator=(vector o) noexcept {
-    std::swap(memory_, o.memory_);
+  vector& operator=(const vector& o) { return *this = vector(o); }
+  vector& operator=(vector&& o) noexcept {
+    vector moved(std::move(o));
+    std::swap(memory_, moved.memory_);
     return *this;
   }
   ~vector() {
