@@ -20,7 +20,7 @@ class Fmoe(ConanFile):
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
     # with_eigen and with_xtensor bring a package; the others check that what their component needs is there.
-    options = {name: [True, False] for name in ("cuda", "dispatch", "mpi", "with_eigen", "with_xtensor")}
+    options = {name: [True, False] for name in ("cuda", "mpi", "with_eigen", "with_xtensor")}
     default_options = {name: False for name in options}
     exports_sources = "CMakeLists.txt", "LICENSE", "cmake/*", "include/*"
     no_copy_source = True
@@ -52,8 +52,6 @@ class Fmoe(ConanFile):
         # A cluster has an MPI of its own, which CMake finds for the component mpi.
         if self.options.mpi and not (os.environ.get("MPI_HOME") or shutil.which("mpicxx")):
             raise ConanInvalidConfiguration("the option mpi needs mpicxx in PATH, or its folder in MPI_HOME")
-        if self.options.dispatch and not (self.settings.os == "Linux" and self.settings.arch in ("x86_64", "armv8")):
-            raise ConanInvalidConfiguration("the option dispatch needs Linux on x86-64 or ARM64")
 
     def package(self):
         cmake = CMake(self)

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: MIT
 # Makes fmoe::cuda: fmoe::fmoe, and in each target that links it the kernels of GPUs, compiled once
-# with nvcc, or as emulated blocks where CMake finds no CUDA compiler. It is installed as
-# fmoe-cuda-targets.cmake. With fmoe_CUDA=ON there must be a CUDA compiler.
+# with nvcc, or as emulated blocks where CMake finds no CUDA compiler. With fmoe_CUDA=ON there must be a CUDA compiler.
 if(NOT TARGET fmoe::cuda)
   include(CheckLanguage)
   check_language(CUDA)
   if(fmoe_CUDA AND NOT CMAKE_CUDA_COMPILER)
     message(FATAL_ERROR "fmoe::cuda: fmoe_CUDA asks for kernels of GPUs, and CMake finds no CUDA compiler: set CMAKE_CUDA_COMPILER.")
   endif()
-  add_library(fmoe::cuda INTERFACE IMPORTED)
+  add_library(fmoe::cuda INTERFACE IMPORTED GLOBAL)
   target_link_libraries(fmoe::cuda INTERFACE fmoe::fmoe)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
-# The packages that each component links: for the build tree and, installed as
+# The components and the packages that each links: for the build tree and, installed as
 # fmoe-dependencies.cmake, for fmoe-config.cmake. Packages are found without a version and compared
 # by hand, because their version files refuse newer major versions and ranges.
+
+set(fmoe_cmake_dir ${CMAKE_CURRENT_LIST_DIR})
 
 # Finds `package`, at least of version `minimum`, unless the user has found it, and checks that
 # there is `target`: a plain target name that does not exist would silently become a -l flag. Adds
@@ -48,9 +50,20 @@ macro(fmoe_find_dependencies component)
     endif()
   elseif("${component}" STREQUAL "cuda")
     # cuda.cmake looks for a CUDA compiler, and goes without one.
-  elseif("${component}" STREQUAL "dispatch")
-    # dispatch.cmake says what it needs of the compiler.
   else()
-    list(APPEND fmoe_problems "fmoe has no component ${component}: there are fmoe, cuda, dispatch, eigen, mpi and xtensor.")
+    list(APPEND fmoe_problems "fmoe has no component ${component}: there are fmoe, cuda, eigen, mpi and xtensor.")
+  endif()
+endmacro()
+
+# Makes fmoe::cuda, or the target of another component: fmoe::fmoe with one more package.
+macro(fmoe_add_component component)
+  set(fmoe_package_of_eigen Eigen3::Eigen)
+  set(fmoe_package_of_mpi MPI::MPI_CXX)
+  set(fmoe_package_of_xtensor xtensor)
+  if("${component}" STREQUAL "cuda")
+    include(${fmoe_cmake_dir}/cuda.cmake)
+  elseif(NOT TARGET fmoe::${component})
+    add_library(fmoe::${component} INTERFACE IMPORTED GLOBAL)
+    target_link_libraries(fmoe::${component} INTERFACE fmoe::fmoe ${fmoe_package_of_${component}})
   endif()
 endmacro()

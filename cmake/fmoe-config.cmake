@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: MIT
-# find_package(fmoe) makes fmoe::fmoe; COMPONENTS cuda dispatch eigen mpi xtensor add fmoe::cuda,
-# fmoe::dispatch, fmoe::eigen, fmoe::mpi and fmoe::xtensor.
+# find_package(fmoe) makes fmoe::header_only and fmoe::fmoe; COMPONENTS cuda eigen mpi xtensor add
+# fmoe::cuda, fmoe::eigen, fmoe::mpi and fmoe::xtensor.
 include(${CMAKE_CURRENT_LIST_DIR}/fmoe-dependencies.cmake)
 
 foreach(fmoe_component IN ITEMS fmoe LISTS fmoe_FIND_COMPONENTS)
   set(fmoe_problems "")
   fmoe_find_dependencies(${fmoe_component})
   if(NOT fmoe_problems)
-    include(${CMAKE_CURRENT_LIST_DIR}/fmoe-${fmoe_component}-targets.cmake)
+    if(fmoe_component STREQUAL "fmoe")
+      include(${CMAKE_CURRENT_LIST_DIR}/fmoe-header_only-targets.cmake)
+      include(${CMAKE_CURRENT_LIST_DIR}/engine.cmake)
+    else()
+      fmoe_add_component(${fmoe_component})
+    endif()
     set(fmoe_${fmoe_component}_FOUND TRUE)
   else()
     set(fmoe_${fmoe_component}_FOUND FALSE)

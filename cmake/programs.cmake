@@ -27,7 +27,7 @@ endif()
 set(fmoe_ARCH "${fmoe_ARCH}" CACHE STRING "-march of tests, benchmarks and examples; the best level this machine runs unless set")
 
 # Tests of kernels are compiled for each of these levels. Where the list is not empty, all programs share planner and kernels by
-# fmoe::dispatch, which has the kernels of every level; where it is empty, by a library for fmoe_ARCH alone.
+# fmoe::fmoe, which has the kernels of fmoe_LEVELS; where it is empty, by a library for fmoe_ARCH alone.
 set(levels "")
 if(fmoe_ARCH MATCHES "^x86-64-(v[234])$")
   set(levels ${CMAKE_MATCH_1})
@@ -70,19 +70,19 @@ macro(fmoe_find)
   endif()
 endmacro()
 
-# Sets up one of our own targets: with fmoe::fmoe and our warnings, for the architecture `arch`.
+# Sets up one of our own targets: with the headers and our warnings, for the architecture `arch`.
 function(fmoe_configure target arch)
-  target_link_libraries(${target} PRIVATE fmoe::fmoe)
+  target_link_libraries(${target} PRIVATE fmoe::header_only)
   target_compile_options(${target} PRIVATE ${warnings} $<$<BOOL:${arch}>:-march=${arch}>)
 endfunction()
 
-# Makes fmoe_runtime: planner and kernels for fmoe_ARCH alone, compiled once by a way that users have. With BUILD_SHARED_LIBS it is a
+# Makes fmoe_runtime: planner and kernels for fmoe_ARCH alone, compiled once. With BUILD_SHARED_LIBS it is a
 # shared library, and so are the kernels of GPUs: scripts/gpu carries one of each.
 function(fmoe_make_runtime)
   if(NOT TARGET fmoe_runtime)
-    add_library(fmoe_runtime)
+    add_library(fmoe_runtime ${PROJECT_SOURCE_DIR}/cmake/engine.cpp)
     fmoe_configure(fmoe_runtime "${fmoe_ARCH}")
-    target_link_libraries(fmoe_runtime PRIVATE fmoe::separate)
+    target_compile_definitions(fmoe_runtime PUBLIC FMOE_SEPARATE_COMPILATION)
     # A preset whose tests are slow optimises this part of them alone.
     target_compile_options(fmoe_runtime PRIVATE ${fmoe_RUNTIME_OPTIONS})
   endif()
@@ -91,11 +91,9 @@ endfunction()
 # Links planner and kernels, which all programs share.
 function(fmoe_use_runtime target)
   if(fmoe_TEST_LEVELS)
-    include(${PROJECT_SOURCE_DIR}/cmake/dispatch.cmake)
-    target_link_libraries(${target} PRIVATE fmoe::dispatch)
+    target_link_libraries(${target} PRIVATE fmoe::fmoe)
   else()
     fmoe_make_runtime()
-    target_compile_definitions(${target} PRIVATE FMOE_SEPARATE_COMPILATION)
     target_link_libraries(${target} PRIVATE fmoe_runtime)
   endif()
 endfunction()

@@ -110,7 +110,7 @@ TEST_CASE("the extents of arguments follow from the layer, wherever they are fou
   const ir::node_id x = argument_leaf(g, 0, {10, all});
   CHECK(g.extent_of(g[x].axes[1]) == all);
   CHECK(text_of_error([&] { g.shape(x); }) ==
-        "[compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with "
+        "[compile] nothing in the layer fixes the extent of axis 1 of argument 0: say it with "
         "fmoe::sized");
 
   const ir::node_id twice = g.map(pointwise::relu, 0, g.add(x, x));

@@ -9,3 +9,5 @@
 #include <fmoe/analysis/expert_statistics.hpp>
 #include <fmoe/analysis/polysemanticity.hpp>
 #include <fmoe/analysis/top_tokens.hpp>
+
+#include <fmoe/implementation.hpp>

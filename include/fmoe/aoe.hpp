@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/layers/aoe.hpp>
+
+#include <fmoe/implementation.hpp>

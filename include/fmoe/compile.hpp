@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/run/compile.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/run/cost.hpp>
+
+#include <fmoe/implementation.hpp>

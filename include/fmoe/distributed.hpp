@@ -9,3 +9,5 @@
 #include <fmoe/distributed/save_shard.hpp>
 #include <fmoe/distributed/shard_gradients.hpp>
 #include <fmoe/distributed/thread_communicator.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -6,3 +6,5 @@
 #include <fmoe/dynamic/gradients.hpp>
 #include <fmoe/dynamic/load.hpp>
 #include <fmoe/dynamic/names.hpp>
+
+#include <fmoe/implementation.hpp>

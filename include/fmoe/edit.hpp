@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/analysis/edit.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/arrays/eigen.hpp>
+
+#include <fmoe/implementation.hpp>

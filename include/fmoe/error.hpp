@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/base/error.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -3,3 +3,5 @@
 
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/evaluate.hpp>
+
+#include <fmoe/implementation.hpp>

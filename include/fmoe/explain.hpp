@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/run/explain.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -16,3 +16,5 @@
 #include <fmoe/mxd.hpp>
 #include <fmoe/peer.hpp>
 #include <fmoe/version.hpp>
+
+#include <fmoe/implementation.hpp>

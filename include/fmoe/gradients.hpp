@@ -3,3 +3,5 @@
 
 #include <fmoe/gradients/gradient.hpp>
 #include <fmoe/gradients/layer_gradients.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The kernels alone, for one of the levels of a program that includes fmoe/src.hpp with
 // FMOE_DISPATCH defined. Compile it so that no other symbol than these can be seen by the linker,
-// as cmake/dispatch.cmake does: others take the inline functions of this translation unit for the
+// as cmake/engine.cmake does: others take the inline functions of this translation unit for the
 // same ones without the level's instructions.
 #pragma once
 

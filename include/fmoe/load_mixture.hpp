@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/models/load_mixture.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -3,3 +3,5 @@
 #pragma once
 
 #include <fmoe/models/load_model.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/run/model.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -6,3 +6,5 @@
 #include <fmoe/layers/mov.hpp>
 #include <fmoe/layers/routing.hpp>
 #include <fmoe/layers/soft_moe.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/layers/monet.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -3,3 +3,5 @@
 
 #include <fmoe/distributed.hpp>
 #include <fmoe/distributed/mpi_communicator.hpp>
+
+#include <fmoe/implementation.hpp>

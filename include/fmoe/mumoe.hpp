@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/layers/mumoe.hpp>
+
+#include <fmoe/implementation.hpp>

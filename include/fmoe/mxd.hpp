@@ -3,3 +3,5 @@
 
 #include <fmoe/layers/mxd.hpp>
 #include <fmoe/layers/sparse_mlp.hpp>
+
+#include <fmoe/implementation.hpp>

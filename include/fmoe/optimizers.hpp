@@ -6,3 +6,5 @@
 #include <fmoe/optimizers/running_statistics.hpp>
 #include <fmoe/optimizers/sgd.hpp>
 #include <fmoe/optimizers/unit_norm.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/layers/peer.hpp>
+
+#include <fmoe/implementation.hpp>

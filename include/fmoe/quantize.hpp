@@ -3,3 +3,5 @@
 #pragma once
 
 #include <fmoe/models/quantize.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/analysis/rank.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/backend/reference/reference.hpp>
+
+#include <fmoe/implementation.hpp>

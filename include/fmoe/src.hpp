@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Planner, backends and kernels for a program whose other translation units are compiled with
-// FMOE_SEPARATE_COMPILATION defined, which makes them small. Include this in one translation unit
-// of each instruction set that the others are compiled for.
+// FMOE_SEPARATE_COMPILATION defined, which makes them small. One translation unit of each
+// instruction set that the others are compiled for includes this, or defines FMOE_IMPLEMENTATION.
 #pragma once
 
 #include <fmoe/arrays/print-inl.hpp>

@@ -3,3 +3,5 @@
 
 #include <fmoe/arrays/print.hpp>
 #include <fmoe/arrays/tensor.hpp>
+
+#include <fmoe/implementation.hpp>

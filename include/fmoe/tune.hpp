@@ -4,3 +4,5 @@
 #include <fmoe/planner/machine_text.hpp>
 #include <fmoe/planner/tuned_shapes.hpp>
 #include <fmoe/run/this_machine.hpp>
+
+#include <fmoe/implementation.hpp>

@@ -2,3 +2,5 @@
 #pragma once
 
 #include <fmoe/arrays/xtensor.hpp>
+
+#include <fmoe/implementation.hpp>

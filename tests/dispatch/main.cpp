@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Compiled for the lowest instruction set and linked with fmoe::dispatch: prints the level whose
+// Compiled for the lowest instruction set and linked with fmoe::fmoe: prints the level whose
 // kernels it takes, and the bits of what they make.
 #include <bit>
 #include <cinttypes>

@@ -5,6 +5,7 @@
 
 #include "../support/catch.hpp"
 #include "../support/header_bytes.hpp"
+#include "../support/oracle.hpp"
 #include "../support/routed_monet.hpp"
 
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Selections of rows that are cut, merged over the parts, are those of the reference.
+#include <algorithm>
 #include <fmoe/backend/reference/selections.hpp>
 
 #include "../support/catch.hpp"
@@ -62,7 +63,8 @@ std::vector<std::vector<T>> given(const selection_rule& rule, extent begin, exte
     auto places = reference_backend::best_first(part);
     places.resize(rule.keep);
     std::ranges::sort(places);
-    std::erase_if(places, [&](extent k) { return part[k] == 0; });
+    const auto is_zero = [&](extent k) { return part[k] == 0; };
+    places.erase(std::remove_if(places.begin(), places.end(), is_zero), places.end());
     for (extent i = 0; i < rule.keep; ++i) {
       lists[0].push_back(i < places.size() ? static_cast<T>(part[places[i]]) : T(0));
       lists[1].push_back(i < places.size() ? static_cast<T>(places[i]) : T(-1));

@@ -261,7 +261,7 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
       const long rows = 4, columns = -1;
       tensor<float, 2>({rows, columns});
     }},
-    {R"([compile] nothing in the layer fixes the extent of axis 1 of an argument: say it with fmoe::sized)",
+    {R"([compile] nothing in the layer fixes the extent of axis 1 of argument 0: say it with fmoe::sized)",
      "No weight shares this axis of the input, so compile cannot know its length.",
      "Say the length: `sized(x, {fmoe::all, 8})`.",
      [] { compile([](const auto& x) { return relu(x); }, 4); }},

@@ -888,8 +888,8 @@ cpu::place_of_level("AVX2", 3);
 cpu::place_of_level("x86-64-v4", 2);
 }},
 {R"([dispatch] this CPU lacks instructions of x86-64-v2, the lowest level that the program holds kernels of)",
-"`fmoe::dispatch` has kernels for CPUs from about 2009 on.",
-"Link `fmoe::separate`, which has the kernels of your own flags.",
+"The engine has kernels for CPUs from about 2009 on.",
+"Link `fmoe::header_only`, which has the kernels of your own flags.",
 [] {
 cpu::place_of_level("", 0);
 }},

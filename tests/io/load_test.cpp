@@ -25,7 +25,7 @@ parameter<T, 2> matrix(extent rows, extent columns, unsigned seed) {
   return test::random<tensor<T, 2>>({rows, columns}, seed);
 }
 template <class T>
-parameter<T, 1> vector(extent length, unsigned seed) {
+parameter<T, 1> row(extent length, unsigned seed) {
   return test::random<tensor<T, 1>>({length}, seed);
 }
 
@@ -33,12 +33,12 @@ template <class T = float>
 mxd<T> mlp() {
   mxd<T> l;
   l.encoder = matrix<T>(I, H, 1);
-  l.encoder_bias = vector<T>(H, 2);
+  l.encoder_bias = row<T>(H, 2);
   l.gate = matrix<T>(I, N, 3);
-  l.gate_bias = vector<T>(N, 4);
+  l.gate_bias = row<T>(N, 4);
   l.scales = matrix<T>(N, O, 5);
   l.decoder = matrix<T>(H, O, 6);
-  l.bias = vector<T>(O, 7);
+  l.bias = row<T>(O, 7);
   l.active = 4;
   l.activation = pointwise::silu;
   return l;
@@ -47,16 +47,16 @@ template <class T = float>
 mxd<T> glu() {
   mxd<T> l = mlp<T>();
   l.linear = matrix<T>(I, H, 8);
-  l.linear_bias = vector<T>(H, 9);
+  l.linear_bias = row<T>(H, 9);
   return l;
 }
 template <class T = float>
 sparse_mlp<T> transcoder() {
   sparse_mlp<T> l;
   l.encoder = matrix<T>(I, H, 1);
-  l.encoder_bias = vector<T>(H, 2);
+  l.encoder_bias = row<T>(H, 2);
   l.decoder = matrix<T>(H, O, 3);
-  l.bias = vector<T>(O, 4);
+  l.bias = row<T>(O, 4);
   l.active = all;
   return l;
 }
@@ -153,7 +153,7 @@ TEMPLATE_TEST_CASE("what is saved is loaded bit for bit", "", float, double, bf1
   auto sae = transcoder<T>();
   sae.decoder = matrix<T>(H, I, 11);
   sae.bias = {};
-  sae.input_bias = vector<T>(I, 12);
+  sae.input_bias = row<T>(I, 12);
   sae.active = 3;
   check_round_trip(sae, "sae");
 }
@@ -185,7 +185,7 @@ TEST_CASE("released names stand for transposed parameters") {
 
   auto wide = mlp();  // more columns than are moved at a time
   wide.gate = matrix<float>(I, 40, 1);
-  wide.gate_bias = vector<float>(40, 2);
+  wide.gate_bias = row<float>(40, 2);
   wide.scales = matrix<float>(40, O, 3);
   CHECK(same_layer(loaded(content_of(wide)), wide));
 }
@@ -257,7 +257,7 @@ TEST_CASE("misshapen tensors are named with what is expected and found") {
   put(c, "b_dec_out", matrix<float>(1, O, 1));
   check_refused(c, errc::shape, "b_dec_out", {"is [1, 3] and [3]"});
   c = content_of(glu());
-  put(c, "W_glu.bias", vector<float>(H - 1, 1));
+  put(c, "W_glu.bias", row<float>(H - 1, 1));
   check_refused(c, errc::shape, "W_glu.bias", {"is [6] and [7]"});
 }
 
@@ -371,15 +371,15 @@ TEST_CASE("the kind follows from the names present") {
 
 TEST_CASE("b_dec counts only in an autoencoder") {
   file_content c = content_of(transcoder());
-  put(c, "b_dec", vector<float>(I, 1));
+  put(c, "b_dec", row<float>(I, 1));
   std::vector<std::string> extra;
   CHECK(loaded<sparse_mlp<>>(c, {.extra = &extra}).input_bias.empty());
-  put(c, "b_dec", vector<float>(I + 1, 1));  // not even its shape
+  put(c, "b_dec", row<float>(I + 1, 1));  // not even its shape
   CHECK(loaded<sparse_mlp<>>(c, {.extra = &extra}).input_bias.empty());
   CHECK(extra.empty());
 
   auto both = transcoder();
-  both.input_bias = vector<float>(I, 1);
+  both.input_bias = row<float>(I, 1);
   CHECK_THROWS_AS(content_of(both), io::error);
 }
 
@@ -387,7 +387,7 @@ TEST_CASE("a tensor of the layer that nothing reads is refused, or listed") {
   file_content c = content_of(mlp(), {.prefix = "mlp."});
   for (const char* name :
        {"mlp.b_dec", "mlp.bn.num_batches_tracked", "mlp.W_enc2", "mlp.log", "other.W_enc", "W_enc"})
-    put(c, name, vector<float>(2, 1));
+    put(c, name, row<float>(2, 1));
   check_refused(
       c, errc::extra_tensor, "mlp.W_enc2",
       {"is not read by this layer, nor \"mlp.bn.num_batches_tracked\" and 1 more", "`extra`"},
@@ -411,7 +411,7 @@ TEST_CASE("layers that could not be loaded again are not saved") {
   layer.gate = matrix<float>(N, I, 1);
   refuse(layer, errc::shape, "gate");
   layer = mlp();
-  layer.linear_bias = vector<float>(H, 1);
+  layer.linear_bias = row<float>(H, 1);
   refuse(layer, errc::conflict, "");
 }
 

@@ -33,7 +33,7 @@ machine emerald_rapids() {
   return m;
 }
 
-std::vector<cpu::shaped_plan> tried(const auto& build, extent tokens, const machine& on) {
+detail::vector<cpu::shaped_plan> tried(const auto& build, extent tokens, const machine& on) {
   blueprint g;
   planner::plan_options how = machine_options();
   how.on = on;
@@ -102,7 +102,7 @@ TEST_CASE("a shape is tried once", "[choose]") {
                       made = g.relu(g.einsum("ti,niw->tnw", {x, g.parameter({8, 768, 3072})}));
     return g.einsum("tn,tnw,nwo->to", {chosen, made, g.parameter({8, 3072, 768})});
   };
-  const auto are_different = [](const std::vector<cpu::shaped_plan>& all) {
+  const auto are_different = [](const detail::vector<cpu::shaped_plan>& all) {
     return std::ranges::all_of(all, [&](const cpu::shaped_plan& s) {
       return std::ranges::count_if(all, [&](const cpu::shaped_plan& other) {
                return describe(other.made) == describe(s.made) && other.made.tile == s.made.tile &&

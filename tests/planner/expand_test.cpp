@@ -36,7 +36,7 @@ TEST_CASE("an einsum of several operands becomes pairs, parameters with rows", "
   const planner::expanded_graph e = expanded(m.g, {m.y});
   CHECK(einsums_of(e.nodes) == lines{"ho,th->ot", "no,tn->ot", "ot,ot->to"});
   CHECK(e.roots[0] == ir::node_id{6});
-  CHECK(e.inner == std::vector{false, false, false, false, true, true, false});
+  CHECK(e.inner == detail::vector{false, false, false, false, true, true, false});
   CHECK(e.nodes.shape(e.roots[0]) == extents{600, 50});
 }
 

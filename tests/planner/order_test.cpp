@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/planner/order.hpp>
 
+#include <algorithm>
 #include <map>
 #include <random>
 
@@ -13,21 +14,22 @@ using namespace fmoe::test;
 
 using set = unsigned;  // a set of operands
 
-planner::contraction_operand rows(std::string labels) { return {std::move(labels), true, false}; }
-planner::contraction_operand weight(std::string labels) { return {std::move(labels), false, true}; }
-planner::contraction_operand selection(std::string labels, extent keep) {
-  return {std::move(labels), true, false, keep, true};
+planner::contraction_operand rows(detail::axis_labels labels) { return {labels, true, false}; }
+planner::contraction_operand weight(detail::axis_labels labels) { return {labels, false, true}; }
+planner::contraction_operand selection(detail::axis_labels labels, extent keep) {
+  return {labels, true, false, keep, true};
 }
 
-planner::contraction_problem problem(std::vector<planner::contraction_operand> operands,
-                                     std::string result, std::map<char, extent> extents) {
-  return {std::move(operands), std::move(result), {extents.begin(), extents.end()}};
+planner::contraction_problem problem(detail::vector<planner::contraction_operand> operands,
+                                     const char* result, std::map<char, extent> extents) {
+  return {std::move(operands), result, {extents.begin(), extents.end()}};
 }
 
 // Each step brings two sets of operands together, the smaller half first.
 using merges = std::vector<std::pair<set, set>>;
 
-merges steps_of(const planner::contraction_problem& p, const std::vector<planner::pairing>& order) {
+merges steps_of(const planner::contraction_problem& p,
+                const detail::vector<planner::pairing>& order) {
   merges r;
   std::vector<set> parts;
   for (extent i = 0; i < p.operands.size(); ++i) parts.push_back(set{1} << i);
@@ -70,7 +72,7 @@ double cost_of(const planner::contraction_problem& p, set a, set b, double cap =
   }
   if (parameter && !all) return std::numeric_limits<double>::infinity();
   const auto labels_of = [&](set s) {  // labels that a part still has
-    std::string own, others = p.result;
+    std::string own, others(p.result);
     for (extent i = 0; i < p.operands.size(); ++i)
       (s >> i & 1 ? own : others) += p.operands[i].labels;
     std::string r;
@@ -191,7 +193,7 @@ planner::contraction_problem random_problem(std::mt19937& bits, extent operands)
     p.extents.emplace_back(c, wide ? std::array<extent, 4>{40, 300, 900, 2}[number(4)]
                                    : std::array<extent, 6>{0, 1, 2, 7, 30, 100}[number(6)]);
   for (extent i = 0; i < operands; ++i) {
-    std::string labels;
+    detail::axis_labels labels;
     for (const char c : letters)
       if (number(2) == 0) labels += c;
     const extent kind = number(10);
@@ -248,7 +250,7 @@ TEST_CASE("nine operands, of which two can only be contracted first, are searche
   for (int i = 0; i < 200; ++i) {
     auto eight = random_problem(bits, 8);
     eight.operands[0] = rows("a");
-    eight.result.clear();  // every letter is in the result, so that no other pair is alone
+    eight.result = {};  // every letter is in the result, so that no other pair is alone
     std::string bound;
     for (const auto& o : eight.operands) bound += o.labels;
     for (const auto& letter : eight.extents)
@@ -297,10 +299,10 @@ TEST_CASE("eight operands are searched exactly, nine greedily", "[order]") {
     p.operands.push_back(rows("a"));
     for (extent i = 0; i + 1 < n; ++i) {
       const char from = static_cast<char>('a' + i), to = static_cast<char>(from + 1);
-      p.operands.push_back(weight({from, to}));
+      p.operands.push_back(weight(detail::axis_labels(1, from) + to));
     }
     for (extent i = 0; i < n; ++i) p.extents.emplace_back(static_cast<char>('a' + i), 50);
-    p.result = static_cast<char>('a' + n - 1);
+    p.result += static_cast<char>('a' + n - 1);
     const auto order = planner::find_order(p);
     const auto steps = steps_of(p, order);
     CHECK(cost_of(p, steps) == 96 * static_cast<double>(n - 1) * (2 * 2500 + 32 * 50));
@@ -330,11 +332,14 @@ TEST_CASE("hierarchies of three to six levels are contracted level by level", "[
       }
       const char last = ranks[levels + 1];
       cp.operands.push_back(weight("or"));
-      tr.operands.push_back(weight({last, 'o', 'p'}));
-      tucker.operands.push_back(weight({'o', last}));
+      tr.operands.push_back(weight(detail::axis_labels(1, last) + "op"));
+      tucker.operands.push_back(weight(detail::axis_labels(1, 'o') + last));
       tucker.operands.push_back(weight(ranks.substr(0, levels + 2)));
-      std::erase_if(tr.extents, [](const auto& x) { return x.first == 'r'; });
-      std::erase_if(tucker.extents, [](const auto& x) { return x.first == 'r'; });
+      for (auto* p : {&tr, &tucker}) {
+        const auto is_r = [](const auto& x) { return x.first == 'r'; };
+        auto& all = p->extents;
+        all.erase(std::remove_if(all.begin(), all.end(), is_r), all.end());
+      }
       for (extent e = 0; e <= levels + 1; ++e) {
         tr.extents.emplace_back(ranks[e], e > levels ? 512 : 4);
         tucker.extents.emplace_back(ranks[e], 4);

@@ -28,7 +28,7 @@ TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place]
   CHECK(p.prologue.empty());
   CHECK(p.weights.size() == 3);
   CHECK(p.tokens);
-  CHECK(p.results.at(0).shape == extents{768});
+  CHECK(p.results[0].shape == extents{768});
 
   const auto& scores = get<cpu::loop_step>(p.steps[0]);
   const auto& gate_product = get<cpu::gemm_step>(scores.body[0]);

@@ -22,7 +22,8 @@ predicted predict(const blueprint& g, ir::node_id y, const machine& on = machine
   const planner::program p = planner::lower(g, y, how);
   const cpu::plan plan = cpu::shape_search(p, how).with({});
   const cpu::prediction times(plan, p.leaves, how.on, 4, 1);
-  return {describe(plan), times.of_steps(), times.seconds()};
+  const auto& each = times.of_steps();
+  return {describe(plan), {each.begin(), each.end()}, times.seconds()};
 }
 
 // A product, the sum of its rows over the tokens, and a product of the same size again.

@@ -47,7 +47,7 @@ cpu::plan plan_for(const machine& on, extent threads, extent tokens = 16,
   return cpu::shape_search(p, how).with({.tile = tokens});
 }
 
-extent steps_in(const std::vector<cpu::row_range>& shared) {
+extent steps_in(const detail::vector<cpu::row_range>& shared) {
   extent n = 0;
   for (const cpu::row_range& r : shared) n += r.end - r.first;
   return n;
@@ -90,7 +90,7 @@ TEST_CASE("no step that is run ahead writes over rows that a step behind reads",
   const cpu::plan plan = plan_for(machine_of(1e6, 2), 2, 16, rows_of_many_lengths);
   CHECK(steps_in(plan.shared) + 1 == plan.steps.size());
   for (const cpu::row_range& r : plan.shared) {
-    std::vector<cpu::storage_row> used;
+    detail::vector<cpu::storage_row> used;
     for (extent i = r.first; i < r.end; ++i)
       for (const cpu::access& a : accesses(plan, plan.steps[i]))
         if (plan.storages[a.where.storage].where == cpu::storage_row::kind::arena)

@@ -34,9 +34,9 @@ TEST_CASE("a sum over tokens is a stage of its own and reads what all tiles left
   const cpu::plan p = l.planned({l.dw});
   CHECK(describe(p) == lines{"reduce ti->ti", "reduce to->to", "token_sum ti,to->io"});
   CHECK(stages_of(p) == lines{"tiles 0 to 2", "call 2 to 3"});
-  CHECK(!p.results.at(0).per_token);
-  CHECK(p.results.at(0).shape == extents{48, 40});
-  CHECK(p.results.at(0).made_in == 1);
+  CHECK(!p.results[0].per_token);
+  CHECK(p.results[0].shape == extents{48, 40});
+  CHECK(p.results[0].made_in == 1);
   CHECK(p.arena > 0);  // for blocks of tokens that a product of matrices reads
   CHECK(p.call >= 48 + 40);
   CHECK(placement_is_sound(p));
@@ -132,7 +132,7 @@ TEST_CASE("a constant beside rows is a result of the call", "[stages]") {
       make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}), 600,
                 machine_options());
   CHECK(describe(p) == lines{"once pointwise ab->ab | relu", "gemm ti,io->to", "reduce ab->ab"});
-  CHECK(!p.results.at(0).per_token);
+  CHECK(!p.results[0].per_token);
 }
 
 }  // namespace

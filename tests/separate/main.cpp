@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // This translation unit knows neither planner nor kernels: its program compiles them once, in the
-// source of fmoe::separate.
+// source of the engine.
 #include <cmath>
 #include <cstdio>
 

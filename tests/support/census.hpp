@@ -51,7 +51,7 @@ struct census {
   }
 
  private:
-  static void count(const std::vector<cpu::step>& steps, const std::string& lead,
+  static void count(const detail::vector<cpu::step>& steps, const std::string& lead,
                     std::map<std::string, int>& here) {
     for (const cpu::step& s : steps) {
       here[lead + kind_of(s)] = 1;

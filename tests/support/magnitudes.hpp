@@ -30,7 +30,7 @@ class magnitudes {
   }
 
   // Returns the result of `op` for operands that are the magnitudes.
-  numbers applied(auto op, const std::vector<ir::node_id>& args) const {
+  numbers applied(auto op, const detail::vector<ir::node_id>& args) const {
     ir::graph g;
     std::vector<ir::node_id> copies;
     for (const ir::node_id a : args) {

@@ -400,7 +400,7 @@ class node_values {
 
   numbers value_of(const ir::slice_node& s) const {
     numbers r;
-    const std::vector<extent> from = graph_.shape(s.arg);
+    const auto from = graph_.shape(s.arg);
     const extent inner = element_count(std::span(from).subspan(s.axis + 1));
     for (extent i = 0; i < of(s.arg).size(); ++i) {
       const extent place = i / inner % from[s.axis];
@@ -435,7 +435,7 @@ class node_values {
   }
 
   const ir::graph& graph_;
-  std::vector<extent> shape_;  // shape of the current node
+  detail::vector<extent> shape_;  // shape of the current node
   std::vector<numbers> values_;
 };
 

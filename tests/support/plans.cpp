@@ -47,7 +47,7 @@ namespace {
 
 // " | + | relu", for passes of operations and epilogues of steps.
 template <class Pass>
-std::string passes(const std::vector<Pass>& all) {
+std::string passes(const detail::vector<Pass>& all) {
   std::string s;
   for (const Pass& p : all) {
     const char* what = p.what == pass_kind::map ? p.f.name() : detail::sign_of(p.what);
@@ -68,7 +68,7 @@ class plan_lines {
   lines take() { return std::move(lines_); }
 
  private:
-  void add(const std::vector<cpu::step>& steps, const std::string& lead) {
+  void add(const detail::vector<cpu::step>& steps, const std::string& lead) {
     for (const cpu::step& s : steps) {
       lead_ = lead;
       kind_ = kind_of(s);

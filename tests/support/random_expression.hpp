@@ -57,7 +57,7 @@ class random_expression {
 
   ir::node_id copy(ir::node_id id) {
     if (copies_.contains(id)) return copies_[id];
-    const auto all = [&](const std::vector<ir::node_id>& from) {
+    const auto all = [&](const detail::vector<ir::node_id>& from) {
       std::vector<ir::node_id> to;
       for (const ir::node_id a : from) to.push_back(copy(a));
       return to;

@@ -13,13 +13,13 @@ struct random_graph : ir::graph {
   using node_id = ir::node_id;
   std::mt19937 bits{7};
 
-  node_id tensor(std::vector<extent> shape, double scale = 1, double shift = 0,
+  node_id tensor(detail::vector<extent> shape, double scale = 1, double shift = 0,
                  bool is_parameter = false) {
     std::normal_distribution<double> normal(shift, scale);
     return leaf(numbers_leaf(std::move(shape), [&](extent) { return normal(bits); }, is_parameter));
   }
-  node_id parameter(std::vector<extent> shape) { return tensor(std::move(shape), 1, 0, true); }
-  node_id positive(std::vector<extent> shape) {  // between 0.2 and 2
+  node_id parameter(detail::vector<extent> shape) { return tensor(std::move(shape), 1, 0, true); }
+  node_id positive(detail::vector<extent> shape) {  // between 0.2 and 2
     std::uniform_real_distribution<double> uniform(0.2, 2);
     return leaf(numbers_leaf(std::move(shape), [&](extent) { return uniform(bits); }));
   }

@@ -69,7 +69,7 @@ class random_shard {
       if (l == nullptr || !l->parameter) continue;
       for (extent k = 0; k < l->shape.size(); ++k) {
         if (!nodes_.same(nodes_[id].axes[k], *label_)) continue;
-        cut_parameter p{{l->type, l->shape, l->data}, k, 1, {}};
+        cut_parameter p{{l->type, {l->shape.begin(), l->shape.end()}, l->data}, k, 1, {}};
         for (extent i = 0; i < cut.parts_a_rank(); ++i)
           p.own.push_back(part_of(p.whole, k, cut.begin(cut.own(i)), cut.count(cut.own(i))));
         parameters.push_back(std::move(p));
@@ -97,7 +97,7 @@ class random_shard {
       const extent width = tokens_ == 0 ? 0 : numbers.size() / tokens_;
       const auto begin = numbers.begin() + static_cast<std::ptrdiff_t>(first * width);
       rows.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(own * width));
-      std::vector<extent> shape = inputs_[i].shape;
+      auto shape = inputs_[i].shape;
       shape[0] = own;
       views.push_back(view_at<all>(rows.back().data(), shape));
     }

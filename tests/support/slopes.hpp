@@ -41,7 +41,7 @@ struct local_slope {
   }
 };
 
-inline ir::leaf_node numbers_leaf(std::vector<extent> shape, const auto& number,
+inline ir::leaf_node numbers_leaf(detail::vector<extent> shape, const auto& number,
                                   bool parameter = false) {
   const extent n = element_count(shape);
   auto data = std::make_shared<storage>(n * sizeof(double));

@@ -7,11 +7,11 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/base/function_ref.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/options.hpp>
 
 namespace fmoe {
@@ -53,7 +53,7 @@ struct call_arrays {
   std::optional<stream_handle> on{};
   std::size_t keep = all;  // entries that each top_k and product_top_k keeps at most
   // Results that the call adds to: executable::can_add, and arrays with plain rows.
-  const std::vector<bool>* adds = nullptr;
+  std::span<const bool> adds{};
   // By result: the rows that a sparse one has. The call lists them, after those that it adds to.
   std::span<detail::table_rows* const> tables{};
   score_bounds* bounds = nullptr;  // of the first selection that is screened
@@ -88,7 +88,7 @@ class executable {
   // Reads the leaves of the program again that are marked; the others are as they were. Types and
   // shapes are those of the program. Returns false, and does nothing, if the executable cannot:
   // then it must be made again. No call runs at the same time.
-  virtual bool refresh(std::span<const ir::leaf_node>, const std::vector<bool>&) { return false; }
+  virtual bool refresh(std::span<const ir::leaf_node>, std::span<const bool>) { return false; }
 
  private:
   virtual void run_here(const call_arrays& call) const = 0;

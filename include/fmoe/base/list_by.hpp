@@ -4,9 +4,9 @@
 #pragma once
 
 #include <utility>
-#include <vector>
 
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::detail {
 
@@ -29,13 +29,11 @@ struct id_range {
 };
 
 template <class Id, class T>
-struct list_by : std::vector<T> {
-  using std::vector<T>::vector;
+struct list_by : vector<T> {
+  using vector<T>::vector;
 
-  decltype(auto) operator[](Id id) { return std::vector<T>::operator[](static_cast<extent>(id)); }
-  decltype(auto) operator[](Id id) const {
-    return std::vector<T>::operator[](static_cast<extent>(id));
-  }
+  decltype(auto) operator[](Id id) { return vector<T>::operator[](static_cast<extent>(id)); }
+  decltype(auto) operator[](Id id) const { return vector<T>::operator[](static_cast<extent>(id)); }
   bool contains(Id id) const { return static_cast<extent>(id) < this->size(); }
   id_range<Id> ids() const { return {this->size()}; }
 

@@ -346,7 +346,7 @@ class making_list {
   const placement_problem& p_;
   ir::node_id id_;
   const ir::node& n_;
-  std::vector<ir::node_id> operands_;
+  vector<ir::node_id> operands_;
   std::vector<making> found_;
 };
 

@@ -22,7 +22,7 @@ class compiled_shard_gradients {
   using gradient_layer = typename detail::gradients_as<T, Layer>::type;
 
   compiled_shard_gradients(const sharded<Layer>& layer, detail::stage_runner<T> runner,
-                           std::vector<detail::gradient_result> results)
+                           detail::vector<detail::gradient_result> results)
       : ranks_(layer.ranks),
         runner_(std::move(runner)),
         results_(std::move(results)),
@@ -95,7 +95,7 @@ class compiled_shard_gradients {
 
   communicator* ranks_;
   detail::stage_runner<T> runner_;
-  std::vector<detail::gradient_result> results_;
+  detail::vector<detail::gradient_result> results_;
   gradient_layer gradients_;
 };
 

@@ -81,8 +81,7 @@ inline char cut_letter(const axis_cut& cut, const std::vector<released_parameter
 
 // Returns which axis of a leaf is the label's: the leaf may view the parameter in another shape,
 // where an axis of blocks is several axes.
-inline std::optional<extent> axis_of_label(const std::vector<extent>& leaf,
-                                           const cut_parameter& c) {
+inline std::optional<extent> axis_of_label(std::span<const extent> leaf, const cut_parameter& c) {
   const extent length = c.whole.shape[c.axis] / c.block,
                outer = element_count(std::span(c.whole.shape).first(c.axis));
   for (extent k = 0, before = 1; k < leaf.size(); before *= leaf[k++])

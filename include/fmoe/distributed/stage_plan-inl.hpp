@@ -51,9 +51,9 @@ inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots,
                                 const std::vector<spread>& ends) {
   stage_plan plan;
   const auto add = [&](ir::node_id id) {
-    auto row = g.shape(id);
-    row.erase(row.begin());
-    return plan.arrays.add({{id, spread::tokens}, std::move(row), token_set::own});
+    const auto shape = g.shape(id);
+    return plan.arrays.add(
+        {{id, spread::tokens}, {shape.begin() + 1, shape.end()}, token_set::own});
   };
   for (const ir::node_id id : g.ids()) {
     const auto* l = get_if<ir::leaf_node>(&g[id].op);
@@ -65,8 +65,11 @@ inline stage_plan plan_of_whole(const ir::graph& g, const ir::node_list& roots,
   for (extent k = 0; k < roots.size(); ++k) {
     const ir::node_id r = roots[k];
     const bool is_sum = ends[k] != spread::tokens;
+    const auto shape = g.shape(r);
     const array_id made =
-        is_sum ? plan.arrays.add({{r, spread::whole}, g.shape(r), token_set::none}) : add(r);
+        is_sum
+            ? plan.arrays.add({{r, spread::whole}, {shape.begin(), shape.end()}, token_set::none})
+            : add(r);
     if (is_sum) plan.sums.push_back({made});
     else plan.results.push_back(made);
     all.roots.push_back(r);

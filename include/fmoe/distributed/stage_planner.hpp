@@ -88,7 +88,8 @@ class stage_planner {
   // The shape of a value without its tokens, which come first in an array, and there the place of
   // the label.
   std::vector<extent> row_of(ir::node_id id) const {
-    auto row = p_.nodes.shape(id);
+    const auto shape = p_.nodes.shape(id);
+    std::vector<extent> row(shape.begin(), shape.end());
     if (const auto& token = p_.axes[id].token)
       row.erase(row.begin() + static_cast<std::ptrdiff_t>(*token));
     return row;

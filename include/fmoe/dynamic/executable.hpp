@@ -140,7 +140,8 @@ std::vector<tensor> evaluate(const std::vector<expression>& results,
     std::vector<detail::bound_array> bound;
     std::size_t i = 0;
     for (const ir::node_id root : g.roots) {
-      const auto shape = g.nodes.shape(root);
+      const auto axes = g.nodes.shape(root);
+      const std::vector<std::size_t> shape(axes.begin(), axes.end());
       values.push_back(
           {g.type, shape, std::make_shared<storage>(detail::element_count(shape) * sizeof(T))});
       bound.push_back({detail::view_of_dynamic({values.back().elements->data(), g.type, shape}),

@@ -7,8 +7,8 @@
 #include <cstring>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::reverse {
@@ -36,7 +36,7 @@ class cotangents {
 
   // Returns the sum of the parts, in the order in which they came.
   node_id sum(node_id id) {
-    std::vector<node_id>& parts = parts_[id];
+    vector<node_id>& parts = parts_[id];
     node_id total = parts[0];
     for (std::size_t k = 1; k < parts.size(); ++k) total = g.add(total, parts[k]);
     parts = {total};
@@ -45,7 +45,7 @@ class cotangents {
 
  private:
   list_by<node_id, bool> needed_;
-  list_by<node_id, std::vector<node_id>> parts_;
+  list_by<node_id, vector<node_id>> parts_;
 };
 
 // Letters for the axes of a node; its last axis is the row.
@@ -64,7 +64,7 @@ inline double row_length(const ir::graph& g, node_id x) {
 
 // A constant of these numbers. Equal constants are one leaf.
 template <class Number>
-node_id constant(ir::graph& g, std::vector<extent> shape, const Number& number) {
+node_id constant(ir::graph& g, vector<extent> shape, const Number& number) {
   const extent n = element_count(shape);
   auto data = std::make_shared<storage>(n * sizeof(float));
   for (extent i = 0; i < n; ++i) static_cast<float*>(data->data())[i] = number(i);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/differentiate.hpp>
 #include <fmoe/gradients/reverse.hpp>
 #include <fmoe/ir/live.hpp>
@@ -11,7 +12,7 @@ namespace fmoe::detail {
 // Adds nodes with their einsums as pairs, in the order in which the planner contracts them, and
 // returns the numbers of the copies. What is differentiated are these: so the gradients are made
 // from the products of the forward pass, which the planner finds again.
-inline std::vector<ir::node_id> as_pairs(ir::graph& g, const std::vector<ir::node_id>& nodes) {
+inline vector<ir::node_id> as_pairs(ir::graph& g, const vector<ir::node_id>& nodes) {
   const ir::live_graph part = ir::live(g, ir::node_list(nodes));
   const planner::expanded_graph pairs = planner::expand(part.nodes, part.roots, {});
   list_by<ir::node_id, ir::node_id> number;
@@ -21,15 +22,16 @@ inline std::vector<ir::node_id> as_pairs(ir::graph& g, const std::vector<ir::nod
     ir::each_operand(copy, [&](ir::node_id& operand) { operand = number[operand]; });
     number.push_back(g.append(std::move(copy)));
   }
-  std::vector<ir::node_id> made;
+  vector<ir::node_id> made;
   for (const ir::node_id id : pairs.roots) made.push_back(number[id]);
   return made;
 }
 
-FMOE_INLINE std::vector<std::optional<ir::node_id>> differentiate(
-    ir::graph& g, ir::node_id y, ir::node_id dy, const std::vector<ir::node_id>& wanted) {
+FMOE_INLINE vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y,
+                                                             ir::node_id dy,
+                                                             const vector<ir::node_id>& wanted) {
   expects<shape_error>(g.join_axes(y, dy), "[gradient] dy has not the shape of y");
-  std::vector<ir::node_id> nodes{y};
+  vector<ir::node_id> nodes{y};
   nodes.insert(nodes.end(), wanted.begin(), wanted.end());
   nodes = as_pairs(g, nodes);
   return reverse::gradients_of(g, nodes[0], dy, std::span(nodes).subspan(1));
@@ -47,7 +49,7 @@ FMOE_INLINE ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_i
   };
   list_by<ir::node_id, bool> needed(g.size(), false);
   needed[y] = true;
-  std::vector<ir::node_id> found;
+  vector<ir::node_id> found;
   for (extent i = g.size(); i-- > 0;) {
     const auto id = static_cast<ir::node_id>(i);
     if (!needed[id]) continue;

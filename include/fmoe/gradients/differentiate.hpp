@@ -4,9 +4,9 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include <fmoe/base/separate.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
@@ -14,8 +14,8 @@ namespace fmoe::detail {
 // Returns the nodes of the gradients of sum(y dy) with respect to some nodes, with their shapes;
 // nothing where the gradient is 0 everywhere. Throws shape_error unless dy has the shape of y, and
 // value_error where a function has no derivative.
-std::vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y, ir::node_id dy,
-                                                      const std::vector<ir::node_id>& wanted);
+vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y, ir::node_id dy,
+                                                 const vector<ir::node_id>& wanted);
 
 // Returns the node of the gradient with respect to a part of y, with zeros where it is 0
 // everywhere. A tensor of the same elements as one of y's stands for that. Throws value_error if y

@@ -3,6 +3,7 @@
 // operands, with the labels of the operand.
 #pragma once
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/cotangents.hpp>
 
 namespace fmoe::reverse {
@@ -28,7 +29,7 @@ class einsum_parts {
 
  private:
   std::string labels_, text_;
-  std::vector<node_id> args_;
+  vector<node_id> args_;
 };
 
 // 1 for each number of x; NaN stays. Unlike a constant it has the token axis of x.
@@ -38,7 +39,7 @@ inline node_id ones_like(ir::graph& g, node_id x) {
 
 // A mask as a dense matrix of 0 and 1, because a sum over tokens takes no sparse one.
 inline node_id dense_mask(ir::graph& g, const ir::mask_node& m) {
-  std::vector<float> numbers(m.rows * m.columns, 1);
+  vector<float> numbers(m.rows * m.columns, 1);
   for (const auto& [i, j] : *m.left_out) numbers[i * m.columns + j] = 0;
   return constant(g, {m.rows, m.columns}, [&](extent at) { return numbers[at]; });
 }

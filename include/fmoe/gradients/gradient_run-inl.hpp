@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/gradient_run.hpp>
 
 namespace fmoe::detail {
@@ -51,7 +52,7 @@ FMOE_INLINE std::shared_ptr<storage> elements_of(const std::vector<released_para
 FMOE_INLINE gradient_graph_results gradient_graph(
     ir::graph& g, const gradient_inputs& in, const std::vector<released_parameter>& parameters) {
   gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, rows_depend(g, in.y)};
-  std::vector<ir::node_id> wanted{in.x};
+  vector<ir::node_id> wanted{in.x};
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
     const std::string& name = parameters[i].name.name;

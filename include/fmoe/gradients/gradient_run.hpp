@@ -11,6 +11,7 @@
 
 #include <fmoe/arrays/overlap.hpp>
 #include <fmoe/arrays/released.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/differentiate.hpp>
 #include <fmoe/gradients/sparse_gradient.hpp>
 #include <fmoe/run/compile_graph.hpp>
@@ -20,9 +21,9 @@ namespace fmoe::detail {
 // The gradient with respect to a parameter, or to one of the shapes in which a layer views it.
 struct gradient_result {
   extent number;  // of the parameter in its list
-  std::vector<extent> shape;
+  vector<extent> shape;
   std::string name;  // of the parameter
-  std::vector<extent> parameter_shape;
+  vector<extent> parameter_shape;
   std::shared_ptr<storage> to{};  // the gradient of the parameter
 };
 
@@ -33,8 +34,8 @@ struct gradient_inputs {
 
 struct gradient_graph_results {
   ir::node_list roots;  // y, dx, and one for each of `parameters`
-  std::vector<gradient_result> parameters;
-  std::vector<extent> x, y, target;  // shapes
+  vector<gradient_result> parameters;
+  vector<extent> x, y, target;  // shapes
   bool rows_depend;
 };
 
@@ -81,8 +82,7 @@ class gradient_run {
         span_(r.rows_depend ? tokens : std::min(tokens, block)),
         widths_{r.x[1], r.target[1], r.y[1]},
         parameters_(std::move(r.parameters)),
-        arrays_{sparse_tokens == 0 || r.rows_depend ? std::vector<std::vector<extent>>{}
-                                                    : possible_tables()},
+        arrays_{sparse_tokens == 0 || r.rows_depend ? vector<vector<extent>>{} : possible_tables()},
         compiled_(compile(r.roots, span_, arrays_)) {
     if (!r.rows_depend && tokens > block && can_lengthen()) {
       span_ = std::min(tokens, long_span);
@@ -102,7 +102,7 @@ class gradient_run {
   }
 
   // The gradients, with their numbers as results less the first two, which are y and dx.
-  std::vector<gradient_result>& parameters() { return parameters_; }
+  vector<gradient_result>& parameters() { return parameters_; }
   // The rows of a gradient, if it is sparse.
   std::shared_ptr<const table_memory> table(extent k) const { return tables_[k]; }
   const in_place& arrays() const { return arrays_; }
@@ -151,7 +151,7 @@ class gradient_run {
                                                : parts_[k].data();
         results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
       }
-      compiled_.program->run({in, results_, count, {}, compiled_.keep, &adds_, rows_});
+      compiled_.program->run({in, results_, count, {}, compiled_.keep, adds_, rows_});
       for (extent k = 0; k < parameters_.size(); ++k)
         if ((adds && !can_add_[k]) || !firsts_[k]) add(k);
       if (span_ == 0) return;
@@ -159,7 +159,7 @@ class gradient_run {
   }
 
  private:
-  static array_view view_at(void* data, const std::vector<extent>& shape) {
+  static array_view view_at(void* data, const vector<extent>& shape) {
     array_view v{.data = data, .type = dtype_of<T>, .rank = shape.size()};
     extent stride = 1;
     for (extent i = shape.size(); i-- > 0; stride *= shape[i]) {
@@ -182,11 +182,11 @@ class gradient_run {
            parameters_.begin() + static_cast<std::ptrdiff_t>(k);
   }
   // The shapes of parameters with one result, by the numbers of results.
-  std::vector<std::vector<extent>> possible_tables() const {
-    std::vector<std::vector<extent>> tables(2);
+  vector<vector<extent>> possible_tables() const {
+    vector<vector<extent>> tables(2);
     for (const gradient_result& p : parameters_) {
       const bool is_one = std::ranges::count(parameters_, p.number, &gradient_result::number) == 1;
-      tables.push_back(is_one ? p.parameter_shape : std::vector<extent>{});
+      tables.push_back(is_one ? p.parameter_shape : vector<extent>{});
     }
     return tables;
   }
@@ -218,14 +218,14 @@ class gradient_run {
   extent added_ = 0;              // the tokens whose gradients are added up
   bool has_little_room_ = false;  // for the rows of more than sparse_tokens_
   gradient_widths widths_;
-  std::vector<gradient_result> parameters_;
-  std::vector<bool> firsts_;   // the first result of its parameter
-  std::vector<bool> can_add_;  // the executable adds to it
-  std::vector<bool> adds_;     // by result: in this span
-  std::vector<memory> parts_;  // what spans give to the others
-  std::vector<std::shared_ptr<table_memory>> tables_;
-  std::vector<table_rows*> rows_;  // by result
-  std::vector<bound_array> results_;
+  vector<gradient_result> parameters_;
+  vector<bool> firsts_;   // the first result of its parameter
+  vector<bool> can_add_;  // the executable adds to it
+  vector<bool> adds_;     // by result: in this span
+  vector<memory> parts_;  // what spans give to the others
+  vector<std::shared_ptr<table_memory>> tables_;
+  vector<table_rows*> rows_;  // by result
+  vector<bound_array> results_;
   in_place arrays_;
   compiled_graph compiled_;
 };

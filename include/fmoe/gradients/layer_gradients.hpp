@@ -115,7 +115,9 @@ class compiled_gradients {
     for (std::size_t k = 0; k < results.size(); ++k)
       if (const auto table = passes_->run().table(k)) {
         sparse.push_back(results[k].name);
-        gradients_.sparse.emplace_back(results[k].name, results[k].parameter_shape, table);
+        const auto& shape = results[k].parameter_shape;
+        gradients_.sparse.emplace_back(results[k].name,
+                                       std::vector<std::size_t>(shape.begin(), shape.end()), table);
       }
     static_cast<gradient_layer&>(gradients_) = detail::zeros_of<gradient_layer>(layer, sparse);
     const auto made = detail::released_parameters(gradients_);

@@ -5,6 +5,7 @@
 
 #include <span>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/einsum_rule.hpp>
 #include <fmoe/gradients/pointwise_rules.hpp>
 #include <fmoe/gradients/row_rules.hpp>
@@ -24,8 +25,8 @@ inline list_by<node_id, bool> dependent(const ir::graph& g, std::span<const node
 
 // Returns the gradients of sum(root seed) with respect to these nodes, and nothing where it is 0
 // everywhere. Throws value_error where a function has no derivative.
-inline std::vector<std::optional<node_id>> gradients_of(ir::graph& g, node_id root, node_id seed,
-                                                        std::span<const node_id> wanted) {
+inline vector<std::optional<node_id>> gradients_of(ir::graph& g, node_id root, node_id seed,
+                                                   std::span<const node_id> wanted) {
   const extent forward = g.size();
   cotangents c(g, dependent(g, wanted));
   c.give(root, seed);
@@ -36,7 +37,7 @@ inline std::vector<std::optional<node_id>> gradients_of(ir::graph& g, node_id ro
     const auto op = g[id].op;  // a copy, because the graph grows
     visit([&](const auto& kind) { pull(c, kind, id, cotangent); }, op);
   }
-  std::vector<std::optional<node_id>> found;
+  vector<std::optional<node_id>> found;
   for (const node_id id : wanted)
     found.push_back(c.has(id) ? std::optional(c.sum(id)) : std::nullopt);
   return found;

@@ -2,6 +2,7 @@
 // Nodes that bring numbers together or take them apart.
 #pragma once
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/cotangents.hpp>
 
 namespace fmoe::reverse {
@@ -54,7 +55,7 @@ inline void pull(cotangents& to, const ir::slice_node& n, node_id, node_id c) {
     return g.map(pointwise::at_most, 0, g.map(pointwise::at_least, 0, part));
   };
   const extent end = n.first + n.count, all = g.shape(n.arg)[n.axis];
-  std::vector<node_id> parts;
+  vector<node_id> parts;
   if (n.first > 0) parts.push_back(zeros(0, n.first));
   parts.push_back(c);
   if (end < all) parts.push_back(zeros(end, all - end));

@@ -8,20 +8,32 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include <fmoe/base/error.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::ir {
 
-FMOE_INLINE std::vector<extent> graph::shape(node_id id) const {
-  std::vector<extent> s;
+// Returns the argument that has an axis, and its number there, as a message names them.
+FMOE_INLINE std::string graph::argument_with(axis_id axis) const {
+  for (const node& n : nodes_) {
+    const auto* l = get_if<leaf_node>(&n.op);
+    if (l == nullptr || l->argument < 0) continue;
+    for (extent i = 0; i < n.axes.size(); ++i)
+      if (same(n.axes[i], axis))
+        return "axis " + std::to_string(i) + " of argument " + std::to_string(l->argument);
+  }
+  return "an axis";
+}
+
+FMOE_INLINE vector<extent> graph::shape(node_id id) const {
+  vector<extent> s;
   for (const axis_id a : (*this)[id].axes) {
     s.push_back(extent_of(a));
-    expects<shape_error>(s.back() != all,
-                         "[compile] nothing in the layer fixes the extent of axis ", s.size() - 1,
-                         " of an argument: say it with fmoe::sized");
+    if (s.back() == all)
+      fail<shape_error>("[compile] nothing in the layer fixes the extent of ", argument_with(a),
+                        ": say it with fmoe::sized");
   }
   return s;
 }
@@ -41,10 +53,10 @@ FMOE_INLINE std::optional<node_id> graph::find(const decltype(node::op)& op) con
 }
 
 FMOE_INLINE void graph::find_inputs(const node_list& results) {
-  const std::vector<axis_id>& result = nodes_[results[0]].axes;
+  const vector<axis_id>& result = nodes_[results[0]].axes;
   if (result.empty()) return;
   bool has_inputs = false, some_has_rows = false;
-  std::vector<leaf_node*> candidates;
+  vector<leaf_node*> candidates;
   for (node& n : nodes_) {
     auto* const l = get_if<leaf_node>(&n.op);
     if (l == nullptr) continue;
@@ -61,7 +73,7 @@ FMOE_INLINE void graph::find_inputs(const node_list& results) {
 FMOE_INLINE node_id graph::append(node n) { return put(std::move(n)); }
 
 FMOE_INLINE node_id graph::leaf(leaf_node n) {
-  std::vector<axis_id> axes;
+  vector<axis_id> axes;
   for (const extent e : n.shape) axes.push_back(new_axis(e));
   return put({std::move(n), std::move(axes)});
 }
@@ -80,7 +92,7 @@ FMOE_INLINE void graph::fix_arguments() {
   }
 }
 
-FMOE_INLINE node_id graph::einsum(std::string_view subscripts, std::vector<node_id> args) {
+FMOE_INLINE node_id graph::einsum(std::string_view subscripts, vector<node_id> args) {
   expects<value_error>(args.size() <= most_operands, "[einsum] there are ", args.size(),
                        " operands, above ", most_operands, ": multiply some of them first");
   std::array<std::optional<axis_id>, 128> seen{};  // the axis of each label
@@ -100,7 +112,7 @@ FMOE_INLINE node_id graph::einsum(std::string_view subscripts, std::vector<node_
                            " of \"", subscripts, '"', remark(args[other], *known, args[i], here));
     }
   }
-  std::vector<axis_id> axes;
+  vector<axis_id> axes;
   for (const char c : result_labels(subscripts))
     axes.push_back(*seen[static_cast<unsigned char>(c)]);
   return put({einsum_node{std::move(args), std::string(subscripts)}, std::move(axes)});
@@ -147,7 +159,7 @@ FMOE_INLINE node_id graph::best_groups(node_id arg, grouping groups, extent acti
 
 FMOE_INLINE node_id graph::map_rows(row_function fn, double parameter, node_id arg,
                                     std::optional<node_id> bound) {
-  const std::vector<axis_id> axes = (*this)[arg].axes;
+  const vector<axis_id> axes = (*this)[arg].axes;
   if (bound) {
     const auto& rows = (*this)[*bound].axes;
     expects<shape_error>(rows.size() < axes.size(), "[", name_of(fn), "] the bound has ",
@@ -162,7 +174,7 @@ FMOE_INLINE node_id graph::map_rows(row_function fn, double parameter, node_id a
 }
 
 FMOE_INLINE node_id graph::norm(row_norm which, node_id arg) {
-  std::vector<axis_id> axes = (*this)[arg].axes;
+  vector<axis_id> axes = (*this)[arg].axes;
   axes.pop_back();
   return put({row_norm_node{which, arg}, std::move(axes)});
 }
@@ -170,7 +182,7 @@ FMOE_INLINE node_id graph::norm(row_norm which, node_id arg) {
 FMOE_INLINE node_id graph::select(const selection_rule& rule, node_id arg,
                                   std::optional<node_id> ranked) {
   if (ranked) align(name_of(rule.what), arg, *ranked);
-  std::vector<axis_id> axes = (*this)[arg].axes;
+  vector<axis_id> axes = (*this)[arg].axes;
   if (rule.what == selection_rule::kind::product_top_k) {
     const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
     expects<shape_error>(lists == 2 && s != all,
@@ -202,13 +214,13 @@ FMOE_INLINE node_id graph::kept(kept_part what, node_id arg) {
   expects<value_error>(is_fixed,
                        "[kept] takes a selection that keeps K entries of each row: top_k "
                        "or product_top_k, and not fmoe::all");
-  std::vector<axis_id> axes = (*this)[arg].axes;
+  vector<axis_id> axes = (*this)[arg].axes;
   axes.back() = new_axis(s->rule.keep);
   return put({kept_node{what, arg}, std::move(axes)});
 }
 
 FMOE_INLINE node_id graph::append_one(node_id arg) {
-  std::vector<axis_id> axes = (*this)[arg].axes;
+  vector<axis_id> axes = (*this)[arg].axes;
   axes.back() = total_axis({axes.back()}, 1);
   return put({append_node{arg}, std::move(axes)});
 }
@@ -217,8 +229,8 @@ FMOE_INLINE node_id graph::all_except(pair_set left_out, extent rows, extent col
   return put({mask_node{std::move(left_out), rows, columns}, {new_axis(rows), new_axis(columns)}});
 }
 
-FMOE_INLINE node_id graph::concat(std::vector<node_id> args, extent axis) {
-  std::vector<axis_id> axes = (*this)[args[0]].axes, parts;
+FMOE_INLINE node_id graph::concat(vector<node_id> args, extent axis) {
+  vector<axis_id> axes = (*this)[args[0]].axes, parts;
   for (const node_id a : args) {
     const auto& other = (*this)[a].axes;
     for (extent k = 0; k < axes.size(); ++k)
@@ -233,13 +245,13 @@ FMOE_INLINE node_id graph::concat(std::vector<node_id> args, extent axis) {
 }
 
 FMOE_INLINE node_id graph::slice(node_id arg, extent axis, extent first, extent count) {
-  std::vector<axis_id> axes = (*this)[arg].axes;
+  vector<axis_id> axes = (*this)[arg].axes;
   axes[axis] = new_axis(count);
   return put({slice_node{arg, axis, first, count}, std::move(axes)});
 }
 
 FMOE_INLINE node_id graph::unpair(node_id arg, extent s) {
-  std::vector<axis_id> axes = (*this)[arg].axes;
+  vector<axis_id> axes = (*this)[arg].axes;
   axes.back() = new_axis(2);
   axes.push_back(new_axis(s));
   return put({unpair_node{arg}, std::move(axes)});
@@ -278,7 +290,7 @@ FMOE_INLINE bool graph::join(axis_id a, axis_id b) {
   return true;
 }
 
-FMOE_INLINE axis_id graph::total_axis(std::vector<axis_id> parts, extent more) {
+FMOE_INLINE axis_id graph::total_axis(vector<axis_id> parts, extent more) {
   const axis_id whole = new_axis(all);
   totals_.push_back({whole, std::move(parts), more});
   add_up();

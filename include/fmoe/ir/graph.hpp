@@ -9,10 +9,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <fmoe/base/list_by.hpp>
 #include <fmoe/base/separate.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/node.hpp>
 
 namespace fmoe::ir {
@@ -32,7 +32,7 @@ class graph {
   bool same(axis_id a, axis_id b) const { return root(a) == root(b); }
 
   // Throws shape_error if nothing tells the extent of an axis of an argument.
-  std::vector<extent> shape(node_id id) const;
+  vector<extent> shape(node_id id) const;
 
   // Returns a graph with the axes of this one and no nodes.
   graph without_nodes() const;
@@ -69,7 +69,7 @@ class graph {
   // Fixes the rows of all arguments so far. Throws shape_error for one that has other rows.
   void fix_arguments();
 
-  node_id einsum(std::string_view subscripts, std::vector<node_id> args);
+  node_id einsum(std::string_view subscripts, vector<node_id> args);
   node_id map(number_function f, node_id arg);
   node_id map(pointwise fn, double parameter, node_id arg) { return map({fn, parameter}, arg); }
 
@@ -111,7 +111,7 @@ class graph {
 
   node_id append_one(node_id arg);
   node_id all_except(pair_set left_out, extent rows, extent columns);
-  node_id concat(std::vector<node_id> args, extent axis);
+  node_id concat(vector<node_id> args, extent axis);
 
   // `count` neighbours along an axis, from `first` on.
   node_id slice(node_id arg, extent axis, extent first, extent count);
@@ -132,6 +132,7 @@ class graph {
   }
 
   axis_id new_axis(extent e);
+  std::string argument_with(axis_id axis) const;
 
   // Returns false if both extents are known and differ.
   bool join(axis_id a, axis_id b);
@@ -139,7 +140,7 @@ class graph {
   // Returns an axis whose length is that of `parts` together plus `more`. Its length becomes known
   // as soon as those of the parts are; if all but one of these lengths are known, so is the last
   // one.
-  axis_id total_axis(std::vector<axis_id> parts, extent more);
+  axis_id total_axis(vector<axis_id> parts, extent more);
 
   void add_up();
   void align(const char* op, node_id left, node_id right);
@@ -147,13 +148,13 @@ class graph {
 
   struct total {
     axis_id whole;
-    std::vector<axis_id> parts;
+    vector<axis_id> parts;
     extent more;
   };
 
   list_by<node_id, node> nodes_;
-  std::vector<std::pair<std::shared_ptr<const void>, node_id>> made_;  // by `once`
-  std::vector<total> totals_;
+  vector<std::pair<std::shared_ptr<const void>, node_id>> made_;  // by `once`
+  vector<total> totals_;
   list_by<axis_id, axis_id> parents_;
   list_by<axis_id, extent> extents_;
   extent argument_rows_ = all;

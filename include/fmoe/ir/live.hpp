@@ -4,7 +4,6 @@
 #pragma once
 
 #include <utility>
-#include <vector>
 
 #include <fmoe/ir/graph.hpp>
 

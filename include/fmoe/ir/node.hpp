@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <tuple>
-#include <vector>
 
 #include <fmoe/arrays/quantized_layout.hpp>
 #include <fmoe/arrays/tensor.hpp>
@@ -18,6 +17,7 @@
 #include <fmoe/base/number_function.hpp>
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/base/variant.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::ir {
 
@@ -25,7 +25,7 @@ enum class node_id : std::uint32_t {};
 enum class axis_id : std::uint32_t {};
 
 // The nodes that are planned together: one, or several whose common parts are computed once.
-struct node_list : std::vector<node_id> {
+struct node_list : vector<node_id> {
   node_list(node_id one) : vector(1, one) {}
   explicit node_list(vector several) : vector(std::move(several)) {}
 };
@@ -33,7 +33,7 @@ struct node_list : std::vector<node_id> {
 struct leaf_node {
   std::shared_ptr<storage> data;  // null for an argument
   dtype type = dtype::float32;
-  std::vector<extent> shape;
+  vector<extent> shape;
   bool parameter = false;
   // The number of an argument, bound at the call of a compiled layer; -1 for other leaves.
   int argument = -1;
@@ -64,7 +64,7 @@ struct leaf_node {
 };
 
 struct einsum_node {
-  std::vector<node_id> args;
+  vector<node_id> args;
   std::string subscripts;
   std::optional<node_id> unmasked{};  // if an operand is a mask: the sum without it, once expanded
   // The letters of the labels do not matter.
@@ -119,7 +119,7 @@ struct append_node {  // appends a 1 after the last entry of each row
 };
 
 struct concat_node {
-  std::vector<node_id> args;
+  vector<node_id> args;
   extent axis;
   bool operator==(const concat_node&) const = default;
 };
@@ -147,7 +147,7 @@ struct node {
   variant<leaf_node, einsum_node, map_node, join_node, row_function_node, row_norm_node,
           select_node, kept_node, append_node, concat_node, slice_node, unpair_node, mask_node>
       op;
-  std::vector<axis_id> axes;
+  vector<axis_id> axes;
 };
 
 // A node of this kind, const or not.
@@ -214,8 +214,8 @@ void each_operand(Node& n, const F& f) {
 }
 
 // The operands of a node, in their order; one that it has twice stands twice.
-inline std::vector<node_id> operands(const node& n) {
-  std::vector<node_id> r;
+inline vector<node_id> operands(const node& n) {
+  vector<node_id> r;
   each_operand(n, [&](node_id id) { r.push_back(id); });
   return r;
 }

@@ -22,7 +22,7 @@ class compaction : compact_search {
         weighed_(p.values.size(), value_id::none) {
     if (!compact_search::found()) return;
     p_.operations.clear();
-    std::vector<operation> waiting;  // for the selection
+    vector<operation> waiting;  // for the selection
     bool is_selected = false;
     for (const operation& o : before.operations) {
       if (!is_selected && (needs_selection(o) || reads_one_of(waiting, o))) {
@@ -48,13 +48,13 @@ class compaction : compact_search {
     each_read(o, [&](value_id v) { needs = needs || is_compact(v); });
     return needs;
   }
-  bool reads_one_of(const std::vector<operation>& made, const operation& o) const {
+  bool reads_one_of(const vector<operation>& made, const operation& o) const {
     return std::ranges::any_of(
         made, [&](const operation& m) { return program::reads(o, m.out.value) > 0; });
   }
 
   // Adds an operation with a new result.
-  use add(operation o, std::vector<extent> shape, value_scope scope = value_scope::token) {
+  use add(operation o, vector<extent> shape, value_scope scope = value_scope::token) {
     value v;
     v.shape = std::move(shape);
     v.scope = scope;
@@ -66,8 +66,8 @@ class compaction : compact_search {
   }
 
   // The shape of a value with places instead of experts.
-  std::vector<extent> shape_of(value_id v) const {
-    std::vector<extent> shape = p_[v].shape;
+  vector<extent> shape_of(value_id v) const {
+    vector<extent> shape = p_[v].shape;
     const extent axis = *expert_axis(v);
     shape[axis] = p_[selection_].keep;
     if (has_heads() && !head_axis(v))
@@ -79,10 +79,10 @@ class compaction : compact_search {
   char head_letter(const operation& o) const {
     return has_heads() ? selection_for(o).labels[0] : char{0};
   }
-  std::string labels_of(const use& u, char head) const {
-    std::string labels = u.labels;
+  axis_labels labels_of(const use& u, char head) const {
+    axis_labels labels = u.labels;
     if (has_heads() && expert_axis(u.value) && !head_axis(u.value))
-      labels.insert(*expert_axis(u.value), 1, head);
+      labels.insert(*expert_axis(u.value), head);
     return labels;
   }
 
@@ -91,14 +91,14 @@ class compaction : compact_search {
   value_id compact(value_id v) {
     value_id& made = made_[v];
     if (made != value_id::none) return made;
-    const std::string all = std::string("abcdefgh").substr(0, p_[v].shape.size());
+    const axis_labels all = axis_labels("abcdefgh").substr(0, p_[v].shape.size());
     const use whole{v, all};
-    const std::string out = labels_of(whole, 'H');
+    const axis_labels out = labels_of(whole, 'H');
     if (is_own_selection(v))
       made = add({.what = kept_op{}, .in = {whole}, .out = {.labels = out}}, shape_of(v)).value;
     else {
-      use chosen{selection_, std::string(1, label_of(whole))};
-      if (has_heads()) chosen.labels.insert(0, 1, head_axis(v) ? head_of(whole) : 'H');
+      use chosen{selection_, axis_labels(1, label_of(whole))};
+      if (has_heads()) chosen.labels.insert(0, head_axis(v) ? head_of(whole) : 'H');
       made = add({.what = take_op{}, .in = {chosen, whole}, .out = {.labels = out}}, shape_of(v))
                  .value;
     }
@@ -114,10 +114,10 @@ class compaction : compact_search {
     if (p_[v].selection) return v;
     value_id& made = weighed_[v];
     if (made != value_id::none) return made;
-    const std::string all = std::string("abcdefgh").substr(0, p_[v].shape.size());
+    const axis_labels all = axis_labels("abcdefgh").substr(0, p_[v].shape.size());
     const use numbers = compact({v, all}, 'H');
-    std::string order(1, label_of({v, all}));
-    if (has_heads()) order.insert(0, 1, head_axis(v) ? head_of({v, all}) : 'H');
+    axis_labels order(1, label_of({v, all}));
+    if (has_heads()) order.insert(0, head_axis(v) ? head_of({v, all}) : 'H');
     const use ordered = in_order(p_, numbers, order, p_.operations);
     made = add({.what = weigh_op{}, .in = {{selection_, order}, ordered}, .out = {.labels = order}},
                p_[selection_].shape)
@@ -132,14 +132,14 @@ class compaction : compact_search {
   // this letter.
   use weighed(const use& u, char head) {
     if (p_[u.value].selection) return u;
-    std::string labels(1, label_of(u));
-    if (has_heads()) labels.insert(0, 1, head_axis(u.value) ? head_of(u) : head);
+    axis_labels labels(1, label_of(u));
+    if (has_heads()) labels.insert(0, head_axis(u.value) ? head_of(u) : head);
     return {weighed(u.value), labels};
   }
   // The dense form of a value.
   use dense(const use& u, char head) {
     if (!is_scalar(u.value)) {
-      const use chosen{selection_, std::string(1, label_of(u))};
+      const use chosen{selection_, axis_labels(1, label_of(u))};
       return add(
           {.what = take_op{true}, .in = {chosen, compact(u, head)}, .out = {.labels = u.labels}},
           p_[u.value].shape);
@@ -163,7 +163,7 @@ class compaction : compact_search {
 
   void make_compact(const operation& o) {
     const char head = head_letter(o);
-    const std::string labels = labels_of(o.out, head);
+    const axis_labels labels = labels_of(o.out, head);
     value_id& made = made_[o.out.value];
     switch (form_of(o)) {
       case form::none:
@@ -193,12 +193,12 @@ class compaction : compact_search {
   }
 
   // The products of a row with the selected rows of a table.
-  value_id sampled(const operation& o, const std::string& labels) {
+  value_id sampled(const operation& o, const axis_labels& labels) {
     use selected = selection_for(o);
     if (has_heads() && !head_axis(o.out.value))
       selected.labels[0] = labels[*expert_axis(o.out.value)];
     const use &x = o.in[0], &table = o.in[1];
-    const std::string order =
+    const axis_labels order =
         labels_where(selected.labels, [&](char c) { return has(table.labels, c); }) + x.labels;
     const use rows = in_order(p_, table, order, p_.operations);
     sample_op plain;
@@ -214,21 +214,21 @@ class compaction : compact_search {
         add({.what = kept_op{}, .in = {numbers}, .out = {.labels = selected.labels}}, places());
     return in_order(p_, kept, labels, p_.operations).value;
   }
-  std::vector<extent> places() const {
-    std::vector<extent> shape = p_[selection_].shape;
+  vector<extent> places() const {
+    vector<extent> shape = p_[selection_].shape;
     shape.back() = p_[selection_].keep;
     return shape;
   }
 
   // A group that multiplies rows with the weight of each expert that selected them; the results
   // have a place for each kept entry, under the letter of the experts.
-  use multiplied(const use& x, const use& weight, const std::string& wanted,
-                 std::vector<extent> shape, char expert) {
+  use multiplied(const use& x, const use& weight, const axis_labels& wanted, vector<extent> shape,
+                 char expert) {
     const value s = p_[selection_];  // a copy, as values are added below
     const group_id id = p_.groups.add({selection_, s.shape.back(), s.keep, s.expected});
     const bool has_places = expert_axis(x.value).has_value();
-    const std::string own = labels_where(x.labels, [&](char c) { return c != expert; });
-    std::vector<extent> picked_shape;
+    const axis_labels own = labels_where(x.labels, [&](char c) { return c != expert; });
+    vector<extent> picked_shape;
     for (const char c : own) picked_shape.push_back(p_.extent_of(x, c));
     const use from = has_places ? use{compact(x.value), x.labels} : x;
     pick_op pick;
@@ -239,11 +239,11 @@ class compaction : compact_search {
                           .group = id,
                           .expert = has_places ? expert : char{0}},
                          std::move(picked_shape));
-    const std::string made = labels_where(own, [&](char c) { return has(wanted, c); }) +
+    const axis_labels made = labels_where(own, [&](char c) { return has(wanted, c); }) +
                              labels_where(weight.labels, [&](char c) {
                                return has(wanted, c) && c != expert && !has(own, c);
                              });
-    std::vector<extent> made_shape;
+    vector<extent> made_shape;
     for (const char c : made) made_shape.push_back(shape[wanted.find(c)]);
     const use product = add({.what = product_op{},
                              .in = {rows, weight},
@@ -253,7 +253,7 @@ class compaction : compact_search {
                             made_shape);
     made_shape.insert(made_shape.begin(), s.keep);
     operation keep{.what = keep_op{},
-                   .in = {product, {selection_, std::string(1, expert)}},
+                   .in = {product, {selection_, axis_labels(1, expert)}},
                    .out = {.labels = expert + made},
                    .group = id};
     const use kept = add(std::move(keep), std::move(made_shape));
@@ -293,17 +293,17 @@ class compaction : compact_search {
                              expert_axis(weighted->weights.value) &&
                              expert_axis(weighted->rows.value);
     if (is_weighted) {
-      const std::string& product = program_.operations[*maker].out.labels;
+      const axis_labels& product = program_.operations[*maker].out.labels;
       rows = {weighted->rows.value, {}};
       for (const char c : weighted->rows.labels) rows.labels += x.labels[product.find(c)];
     }
-    std::vector<extent> shape{p_[selection_].keep};
+    vector<extent> shape{p_[selection_].keep};
     for (const char c : o.out.labels) shape.push_back(p_.extent_of(o.out, c));
     const use made = multiplied(rows, weight, expert + o.out.labels, std::move(shape), expert);
     if (is_weighted)
       p_.operations.push_back(
           {.what = product_op{},
-           .in = {{compact(weighted->weights.value), std::string(1, expert)}, made},
+           .in = {{compact(weighted->weights.value), axis_labels(1, expert)}, made},
            .out = o.out});
     else p_.operations.push_back({.what = reduce_op{}, .in = {made}, .out = o.out});
   }
@@ -331,11 +331,11 @@ class compaction : compact_search {
       for (use& u : again.in) {
         u = compact(u, head);
         if (!has(u.labels, expert)) continue;
-        const std::string others = labels_where(u.labels, [&](char l) { return l != expert; });
+        const axis_labels others = labels_where(u.labels, [&](char l) { return l != expert; });
         u = in_order(p_, u, expert + others, p_.operations);
       }
       again.what = expert_sum_op{};
-      again.in.insert(again.in.begin(), use{selection_, std::string(1, expert)});
+      again.in.insert(again.in.begin(), use{selection_, axis_labels(1, expert)});
       p_.operations.push_back(std::move(again));
     }
   }
@@ -350,7 +350,7 @@ class compaction : compact_search {
       if (reads(u.value)) u = is<unpair_op>(o) ? weighed(u, head) : dense(u, head);
     for (pass& q : o.passes)
       if (reads(q.other))
-        q.other = dense({q.other, std::string("ABCDEFGH").substr(0, p_[q.other].shape.size())}, 'Z')
+        q.other = dense({q.other, axis_labels("ABCDEFGH").substr(0, p_[q.other].shape.size())}, 'Z')
                       .value;
     p_.operations.push_back(std::move(o));
   }

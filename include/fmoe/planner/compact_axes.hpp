@@ -5,8 +5,8 @@
 
 #include <numeric>
 #include <optional>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::planner {
@@ -59,7 +59,7 @@ class compact_axes {
   // The selection with the letters of an operation.
   use selection_for(const operation& o) const {
     char expert = 0, head = 0;
-    std::string seen = o.out.labels;
+    std::string seen(o.out.labels);
     const auto look = [&](const use& u) {
       seen += u.labels;
       if (const char c = label_of(u)) expert = c;
@@ -67,8 +67,8 @@ class compact_axes {
     };
     for (const use& u : o.in) look(u);
     if (o.out.value != value_id::none) look(o.out);
-    std::string labels(1, expert);
-    if (has_heads()) labels.insert(0, 1, head != 0 ? head : free_letter(seen));
+    axis_labels labels(1, expert);
+    if (has_heads()) labels.insert(0, head != 0 ? head : free_letter(seen));
     return {selection_, labels};
   }
 
@@ -96,7 +96,7 @@ class compact_axes {
     return as<select_op>(program_.operations[*program_.producer(selection_)]).rule;
   }
 
-  static char free_letter(const std::string& used) {
+  static char free_letter(std::string_view used) {
     char c = 'A';
     while (has(used, c)) ++c;
     return c;
@@ -119,7 +119,7 @@ class compact_axes {
     parent_[root(first_[v] + i)] = root(first_[w] + j);
   }
   void join(const operation& o) {
-    std::vector<const use*> uses;
+    vector<const use*> uses;
     for (const use& u : o.in) uses.push_back(&u);
     uses.push_back(&o.out);
     for (extent a = 0; a < uses.size(); ++a)
@@ -148,7 +148,7 @@ class compact_axes {
   }
 
   list_by<value_id, extent> first_;  // the number of a value's first axis
-  std::vector<extent> parent_;       // of axes: those that are the same have one root
+  vector<extent> parent_;            // of axes: those that are the same have one root
   extent expert_ = 0;
   std::optional<extent> head_;
 };

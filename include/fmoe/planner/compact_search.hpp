@@ -4,7 +4,6 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
 #include <fmoe/planner/compact_axes.hpp>
 #include <fmoe/planner/skip.hpp>
@@ -163,7 +162,7 @@ class compact_search : protected compact_axes {
     const value& s = program_[selection_];
     if (s.shape.back() < machine_.sampled * s.rows() * s.expected) return false;
     const use selected = selection_for(o);
-    const std::string lead =
+    const axis_labels lead =
         labels_where(selected.labels, [&](char c) { return has(table.labels, c); });
     const bool fits = o.out.labels == lead && is_table(selected, table) &&
                       table.labels.size() == lead.size() + x.labels.size();

@@ -2,8 +2,7 @@
 // Contract: an einsum of one or two operands, as expand leaves them, becomes an operation.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/program.hpp>
@@ -22,8 +21,8 @@ class contraction {
 
   // Returns the operand without the labels that the result does not have, which are summed, and its
   // diagonal if it has a label twice.
-  use one(const use& u, const std::string& result) {
-    std::string keep;
+  use one(const use& u, const axis_labels& result) {
+    axis_labels keep;
     for (const char c : u.labels)
       if (has(result, c) && !has(keep, c)) keep += c;
     if (sums_tokens_) return token_sum({u}, keep);
@@ -32,7 +31,7 @@ class contraction {
 
   // Returns the sum without the mask, computed again where a pair is left out. `unmasked` is that
   // sum, which nothing else reads; `wanted` names the axes of the result.
-  use masked(einsum_mask m, std::vector<use> in, const use& unmasked, const std::string& wanted) {
+  use masked(einsum_mask m, vector<use> in, const use& unmasked, const axis_labels& wanted) {
     expects<value_error>(!program_[unmasked.value].is_constant(),
                          "[all_except] leaves no pair out of a sum of parameters only");
     const use out = program_.make(exclude_op{std::move(m.left_out), std::move(m.labels), m.swapped},
@@ -45,7 +44,7 @@ class contraction {
   // axes are those of both operands, then those of the left one only, then those of the right one
   // only; each group is in the order of `hint` as far as that has them. `goes_on` says that the
   // result is an operand of the next pair of an einsum.
-  use pair(use left, use right, const std::string& result, const std::string& hint, bool goes_on) {
+  use pair(use left, use right, const axis_labels& result, const axis_labels& hint, bool goes_on) {
     const value &l = program_[left.value], &r = program_[right.value];
     const auto needed = [&](char c) { return has(result, c); };
     const auto own = [&](const use& u, const use& other) {
@@ -61,7 +60,7 @@ class contraction {
     const auto swapped = [&] {
       if (r.scope != l.scope) return r.scope > l.scope;
       if (l.selection != r.selection) return r.selection;
-      const std::string a = own(left, right), b = own(right, left);
+      const axis_labels a = own(left, right), b = own(right, left);
       if (a.empty() != b.empty()) return a.empty() ? repeats(left, right) : !repeats(right, left);
       // Vectors run along the last axis, and a constant that follows is packed for any order of
       // axes.
@@ -70,20 +69,20 @@ class contraction {
       const bool right_is_narrow = right_size < machine_.narrow;
       const bool is_packed_next = goes_on && !l.is_constant();
       if (is_packed_next && left_is_narrow != right_is_narrow) return right_is_narrow;
-      const auto last = [&](const std::string& labels) {
+      const auto last = [&](const axis_labels& labels) {
         return labels.empty() ? 0 : hint.find(labels.back()) + 1;
       };
       return last(a) > last(b) && last(b) != 0;
     };
     if (swapped()) std::swap(left, right);
-    const auto hinted = [&](const std::string& group) {
+    const auto hinted = [&](const axis_labels& group) {
       return labels_where(hint, [&](char c) { return has(group, c); }) +
              labels_where(group, [&](char c) { return !has(hint, c); });
     };
-    const std::string both =
+    const axis_labels both =
         labels_where(left.labels, [&](char c) { return needed(c) && has(right.labels, c); });
-    const std::string a = own(left, right), b = own(right, left);
-    std::string labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
+    const axis_labels a = own(left, right), b = own(right, left);
+    axis_labels labels = b.empty() ? labels_where(left.labels, needed) : both + a + hinted(b);
     if (b.empty() && labels.size() < left.labels.size()) labels = both + a;
     const value selection = program_[left.value];
     const auto are_factors = [&] {
@@ -99,7 +98,7 @@ class contraction {
       return out;
     }
     if (sums_tokens_ && selects_rows(left, right)) {
-      const std::string columns = right.labels + left.labels;
+      const axis_labels columns = right.labels + left.labels;
       return token_sum({left, right}, result == columns ? columns : left.labels + right.labels);
     }
     if (sums_tokens_) return token_sum({left, right}, liked(labels, hint, left, right));
@@ -109,9 +108,9 @@ class contraction {
  private:
   // Returns the order of axes for a sum over tokens, which any order costs the same: the labels of
   // the hint last, if the last one is the last axis of an operand.
-  static std::string liked(const std::string& labels, const std::string& hint, const use& left,
+  static axis_labels liked(const axis_labels& labels, const axis_labels& hint, const use& left,
                            const use& right) {
-    const std::string order = labels_where(labels, [&](char c) { return !has(hint, c); }) +
+    const axis_labels order = labels_where(labels, [&](char c) { return !has(hint, c); }) +
                               labels_where(hint, [&](char c) { return has(labels, c); });
     const auto ends = [&](const use& u) {
       return !u.labels.empty() && u.labels.back() == order.back();
@@ -121,12 +120,12 @@ class contraction {
 
   // True if tokens select one row each of what they are multiplied with.
   bool selects_rows(const use& left, const use& right) const {
-    const auto is_single = [](const std::string& labels) { return labels.size() == 1; };
+    const auto is_single = [](const axis_labels& labels) { return labels.size() == 1; };
     return program_[left.value].selection && is_single(left.labels) &&
            !has(right.labels, left.labels[0]);
   }
 
-  use token_sum(std::vector<use> in, std::string labels) {
+  use token_sum(vector<use> in, axis_labels labels) {
     const use out = program_.make(token_sum_op{}, std::move(in), std::move(labels));
     program_[out.value].scope = value_scope::call;
     return out;

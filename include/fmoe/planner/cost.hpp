@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <string>
 
 #include <fmoe/planner/cost_figures.hpp>
 #include <fmoe/planner/program.hpp>
@@ -35,7 +34,7 @@ class cost_counter {
     const bool sums_selection = sums_products && program_[o.in[0].value].selection;
     const bool by_selection = is<gather_op, sample_op>(o) || sums_selection;
     double n = 1;
-    std::string seen;
+    axis_labels seen;
     for (const use& u : o.in)
       for (const char c : u.labels)
         if (!has(seen, c)) {
@@ -58,7 +57,7 @@ class cost_counter {
     std::map<extent, double> left_out;
     for (const index_pair& p : *mask.left_out) ++left_out[p[mask.swapped ? 0 : 1]];
     double inner = 1, own = 1, places = 1;
-    std::string seen = mask.masked,
+    axis_labels seen = mask.masked,
                 result = labels_where(o.out.labels, [&](char c) { return !has(mask.masked, c); });
     for (const use& u : o.in)
       for (const char c : u.labels) {

@@ -4,8 +4,7 @@
 // they are computed once.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/mask.hpp>
 #include <fmoe/planner/options.hpp>
 #include <fmoe/planner/order.hpp>
@@ -42,7 +41,7 @@ class expansion {
  private:
   struct operand {
     ir::node_id id;
-    std::string labels;
+    axis_labels labels;
   };
 
   // What the order search has to know of a node.
@@ -103,8 +102,8 @@ class expansion {
   void note(const ir::einsum_node& e, ir::node_id, facts& f) {
     if (e.args.size() != 2 || options_.naive) return;
     const std::string_view out = result_labels(e.subscripts);
-    std::string row(out);
-    if (f.token) row.erase(*f.token, 1);
+    axis_labels row(out);
+    if (f.token) row = axis_labels(out.substr(0, *f.token)) + out.substr(*f.token + 1);
     for (const extent i : {extent{0}, extent{1}}) {
       const facts& kept = of(e.args[i]);
       const auto factors = operand_labels(e.subscripts, 1 - i);
@@ -120,22 +119,22 @@ class expansion {
   void note(const Node&, ir::node_id, facts&) const {}
 
   ir::node_id expand(const ir::einsum_node& e) {
-    std::vector<operand> in;
+    vector<operand> in;
     einsum_mask mask;
     token_ = 0;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
       if (const auto* m = get_if<ir::mask_node>(&from_[e.args[i]].op)) {
         expects<value_error>(!mask, "[all_except] an einsum has one mask: \"", e.subscripts, '"');
-        mask = {m->left_out, std::string(labels)};
+        mask = {m->left_out, axis_labels(labels)};
         continue;
       }
-      in.push_back({renumbered(e.args[i]), std::string(labels)});
+      in.push_back({renumbered(e.args[i]), axis_labels(labels)});
       if (const token_axis at = of(in.back().id).token) token_ = labels[*at];
     }
-    const std::string result(result_labels(e.subscripts));
+    const axis_labels result(result_labels(e.subscripts));
     if (!mask) return sum(std::move(in), result);
-    std::vector<std::string> others;
+    vector<axis_labels> others;
     for (const operand& o : in) others.push_back(without_token(o.labels));
     mask.check(others);
     if (mask.left_out->empty()) return sum(std::move(in), result);
@@ -145,25 +144,25 @@ class expansion {
     return append({std::move(masked), from_[id_].axes});
   }
 
-  std::string without_token(std::string labels) const {
-    std::erase(labels, token_);
+  axis_labels without_token(axis_labels labels) const {
+    labels.erase(token_);
     return labels;
   }
-  static token_axis place_of(char label, const std::string& labels) {
+  static token_axis place_of(char label, const axis_labels& labels) {
     const extent at = labels.find(label);
-    return at == std::string::npos ? token_axis() : at;
+    return at == axis_labels::npos ? token_axis() : at;
   }
 
   // Returns the product of all operands, summed over the labels that the result does not have.
-  ir::node_id sum(std::vector<operand> in, const std::string& result) {
+  ir::node_id sum(vector<operand> in, const axis_labels& result) {
     if (in.size() == 1) return einsum({in[0]}, result, false);
     for (operand& o : in) o = alone(o, in, result);
     if (options_.naive) materialise(in, result);
     if (in.size() == 1) return in[0].id;
-    std::vector<bool> used(in.size(), false);
+    vector<bool> used(in.size(), false);
     for (const pairing& s : find_order(problem(in, result), options_.on)) {
       used[s.left] = used[s.right] = true;
-      std::vector<operand> others;
+      vector<operand> others;
       for (extent i = 0; i < in.size(); ++i)
         if (!used[i]) others.push_back(in[i]);
       in.push_back(pair(in[s.left], in[s.right], others, result));
@@ -172,7 +171,7 @@ class expansion {
     return in.back().id;
   }
 
-  contraction_problem problem(const std::vector<operand>& in, const std::string& result) {
+  contraction_problem problem(const vector<operand>& in, const axis_labels& result) {
     contraction_problem p{{}, without_token(result), {}, token_ != 0 && !has(result, token_)};
     for (const operand& o : in) {
       const facts& f = of(o.id);
@@ -186,18 +185,18 @@ class expansion {
 
   // Takes the diagonals of an operand's repeated labels, and sums over the labels that only this
   // operand has.
-  operand alone(const operand& o, const std::vector<operand>& all, const std::string& result) {
-    std::vector<operand> others;
+  operand alone(const operand& o, const vector<operand>& all, const axis_labels& result) {
+    vector<operand> others;
     for (const operand& other : all)
       if (&other != &o) others.push_back(other);
-    const std::string labels = needed(o.labels, others, result);
+    const axis_labels labels = needed(o.labels, others, result);
     return labels == o.labels ? o : operand{einsum({o}, labels, true), labels};
   }
 
   // Returns the labels that the result or another operand needs, each once.
-  static std::string needed(const std::string& labels, const std::vector<operand>& others,
-                            const std::string& result) {
-    std::string kept;
+  static axis_labels needed(std::string_view labels, const vector<operand>& others,
+                            const axis_labels& result) {
+    axis_labels kept;
     for (const char c : labels) {
       bool is_needed = has(result, c);
       for (const operand& o : others) is_needed |= has(o.labels, c);
@@ -207,7 +206,7 @@ class expansion {
   }
 
   // The naive plan multiplies the parameters first, from left to right, into one weight.
-  void materialise(std::vector<operand>& in, const std::string& result) {
+  void materialise(vector<operand>& in, const axis_labels& result) {
     const auto take = [&] {
       const auto at =
           std::ranges::find_if(in, [&](const operand& o) { return of(o.id).parameter; });
@@ -223,13 +222,14 @@ class expansion {
 
   // Returns the product of two operands, summed over the labels that neither the result nor the
   // others need: the result itself if there are no others.
-  operand pair(const operand& left, const operand& right, const std::vector<operand>& others,
-               const std::string& result) {
+  operand pair(const operand& left, const operand& right, const vector<operand>& others,
+               const axis_labels& result) {
     const bool is_last = others.empty();
     // The labels of a selection come first, so that it stays one.
     const bool turned = of(right.id).selection && !of(left.id).selection;
-    const std::string both = turned ? right.labels + left.labels : left.labels + right.labels;
-    const std::string labels = is_last ? result : needed(both, others, result);
+    const operand &first = turned ? right : left, &second = turned ? left : right;
+    const axis_labels labels =
+        is_last ? result : needed(std::string(first.labels).append(second.labels), others, result);
     if (const auto known = known_pair(left, right, labels); !known) {
       return {einsum({left, right}, labels, !is_last), labels};
     } else if (is_last) {
@@ -243,35 +243,36 @@ class expansion {
   // Returns a pair of these operands with these labels that the graph has, with other letters
   // perhaps, and in another order of operands and axes.
   std::optional<operand> known_pair(const operand& left, const operand& right,
-                                    const std::string& labels) const {
-    const std::string ours = left.labels + right.labels;
+                                    const axis_labels& labels) const {
+    const std::string ours = std::string(left.labels).append(right.labels);
     for (const ir::node_id id : result_.nodes.ids()) {
       const auto* e = get_if<ir::einsum_node>(&result_.nodes[id].op);
       const bool is_pair = e != nullptr && e->args.size() == 2 && !e->unmasked;
       if (!is_pair) continue;
       for (const extent l : {extent{0}, extent{1}}) {
         if (e->args[l] != left.id || e->args[1 - l] != right.id) continue;
-        const std::string theirs = std::string(operand_labels(e->subscripts, l)) +
-                                   std::string(operand_labels(e->subscripts, 1 - l));
+        const std::string theirs = std::string(operand_labels(e->subscripts, l))
+                                       .append(operand_labels(e->subscripts, 1 - l));
         if (!same_but_names(theirs, ours)) continue;
-        std::string translated;
+        axis_labels translated;
         for (const char c : result_labels(e->subscripts)) translated += ours[theirs.find(c)];
-        const bool same_labels = translated.size() == labels.size() &&
-                                 translated.find_first_not_of(labels) == std::string::npos;
+        const bool same_labels =
+            translated.size() == labels.size() &&
+            std::ranges::all_of(translated, [&](char c) { return has(labels, c); });
         if (same_labels) return operand{id, translated};
       }
     }
     return {};
   }
 
-  static std::string text(const std::vector<operand>& in, const std::string& result) {
+  static std::string text(const vector<operand>& in, const axis_labels& result) {
     std::string s;
-    for (const operand& o : in) s += (&o == in.data() ? "" : ",") + o.labels;
-    return s + "->" + result;
+    for (const operand& o : in) s.append(&o == in.data() ? "" : ",").append(o.labels);
+    return s.append("->").append(result);
   }
 
-  ir::node_id einsum(const std::vector<operand>& in, const std::string& result, bool inner) {
-    std::vector<ir::node_id> args;
+  ir::node_id einsum(const vector<operand>& in, const axis_labels& result, bool inner) {
+    vector<ir::node_id> args;
     for (const operand& o : in) args.push_back(o.id);
     return know(result_.nodes.einsum(text(in, result), std::move(args)), place_of(token_, result),
                 inner);

@@ -39,7 +39,7 @@ inline bool fuse_into_producer(program& p, extent place) {
   }
   if (!best) return false;
   operation fused = p.operations[*best];
-  std::vector<pass> passes = o.passes;
+  vector<pass> passes = o.passes;
   if (base != o.in[0].value) passes[0].other = o.in[0].value;
   const value_id other = passes[0].other;
   const bool one_sum = symmetric && first.what == pass_kind::add && is<gemm_op>(fused) &&
@@ -65,7 +65,7 @@ inline bool fuse_append(program& p) {
     if (!maker || !is<append_op>(p.operations[*maker])) continue;
     const use left = o.in[0], weight = o.in[1];
     const char axis = left.labels.back();
-    const std::string slice =
+    const axis_labels slice =
         labels_where(o.out.labels, [&](char c) { return has(weight.labels, c); });
     const auto summed = labels_where(left.labels, [&](char c) { return !has(o.out.labels, c); });
     const bool sums_only_axis = summed.size() == 1 && !has(o.out.labels, axis);

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::planner {
@@ -69,17 +69,17 @@ class grouping {
     value_id made;
   };
 
-  static std::vector<extent> without(std::vector<extent> shape, std::optional<extent> axis) {
+  static vector<extent> without(vector<extent> shape, std::optional<extent> axis) {
     if (axis) shape.erase(shape.begin() + static_cast<std::ptrdiff_t>(*axis));
     return shape;
   }
-  static std::string without(std::string labels, char c) {
-    std::erase(labels, c);
+  static axis_labels without(axis_labels labels, char c) {
+    labels.erase(c);
     return labels;
   }
 
   // Adds an operation of the group, which makes rows of this shape.
-  value_id add(operation o, std::vector<extent> shape, char expert) {
+  value_id add(operation o, vector<extent> shape, char expert) {
     value v;
     v.shape = std::move(shape);
     v.group = id_;
@@ -91,7 +91,7 @@ class grouping {
   }
 
   value_id picked(value_id v, std::optional<extent> axis) {
-    const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
+    const axis_labels labels = axis_labels("abcdefgh").substr(0, program_[v].shape.size());
     const char expert = axis ? labels[*axis] : char{0};
     return add({.what = pick_op{}, .in = {{v, labels}}, .out = {.labels = without(labels, expert)}},
                without(program_[v].shape, axis), expert);
@@ -99,8 +99,8 @@ class grouping {
 
   // Returns the constant with its axis of experts first.
   value_id experts_first(value_id v, extent axis) {
-    const std::string labels = std::string("abcdefgh").substr(0, program_[v].shape.size());
-    const std::string order = labels[axis] + without(labels, labels[axis]);
+    const axis_labels labels = axis_labels("abcdefgh").substr(0, program_[v].shape.size());
+    const axis_labels order = labels[axis] + without(labels, labels[axis]);
     return in_order(program_, {v, labels}, order, body_).value;
   }
 
@@ -128,7 +128,7 @@ class grouping {
       inside_.push_back({v, *axes[v]});
       each_read(o, [&](value_id read) { ++reads[read]; });
       for (const use& u : o.in)
-        if (const extent at = u.labels.find(o.out.labels[*axes[v]]); at != std::string::npos)
+        if (const extent at = u.labels.find(o.out.labels[*axes[v]]); at != axis_labels::npos)
           axes[u.value] = at;
       for (const pass& p : o.passes)
         if (const auto at = axis_of(o, p, *axes[v])) axes[p.other] = at;
@@ -146,7 +146,7 @@ class grouping {
 
   // True if the operation multiplies the rows of each expert with one number.
   static bool scales_rows(const operation& o, char expert) {
-    return o.in[0].labels == std::string(1, expert) && o.in[1].labels == o.out.labels;
+    return o.in[0].labels == axis_labels(1, expert) && o.in[1].labels == o.out.labels;
   }
 
   // Repeats the operation that makes all of v, if nothing else needs that; otherwise picks from v.
@@ -158,7 +158,7 @@ class grouping {
     if (is<pointwise_op>(o)) return pointwise_again(o, axis);
     if (scales_rows(o, expert)) return scaled_again(o, axis);
     const extent at = o.in[0].labels.find(expert);
-    const auto axis_of_rows = at == std::string::npos ? std::nullopt : std::optional(at);
+    const auto axis_of_rows = at == axis_labels::npos ? std::nullopt : std::optional(at);
     const use left{restricted(o.in[0].value, axis_of_rows), without(o.in[0].labels, expert)};
     return add({.what = product_op{},
                 .in = {left, o.in[1]},
@@ -180,7 +180,7 @@ class grouping {
   }
 
   value_id scaled_again(const operation& o, extent axis) {
-    const std::string labels = without(o.out.labels, o.out.labels[axis]);
+    const axis_labels labels = without(o.out.labels, o.out.labels[axis]);
     operation again{.what = pointwise_op{}, .in = {}, .out = {}};
     again.in = {{restricted(o.in[1].value, axis), labels}};
     again.out.labels = labels;
@@ -190,7 +190,7 @@ class grouping {
   }
 
   value_id pointwise_again(const operation& o, extent axis) {
-    const std::string labels = without(o.out.labels, o.out.labels[axis]);
+    const axis_labels labels = without(o.out.labels, o.out.labels[axis]);
     operation again{.what = pointwise_op{}, .in = {}, .out = {}};
     again.in = {{restricted(o.in[0].value, axis), labels}};
     again.out.labels = labels;
@@ -211,9 +211,9 @@ class grouping {
   program& program_;
   group_id id_ = group_id::none;
   bool found_ = false;
-  std::vector<operation> body_;
-  std::vector<restriction> known_;
-  std::vector<std::pair<value_id, extent>> inside_;  // values and their axes of experts
+  vector<operation> body_;
+  vector<restriction> known_;
+  vector<std::pair<value_id, extent>> inside_;  // values and their axes of experts
 };
 
 inline void group(program& p) {

@@ -2,8 +2,7 @@
 // Lower: a graph becomes a program of operations on one or two operands.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/contract.hpp>
 #include <fmoe/planner/expand.hpp>
 #include <fmoe/planner/stages.hpp>
@@ -39,11 +38,11 @@ class lowering {
   program take() { return std::move(program_); }
 
  private:
-  static constexpr extent npos = std::string::npos;
+  static constexpr extent npos = axis_labels::npos;
   struct placed {  // the place of a node's elements
     value_id value;
     // For each axis of the node the axis of the value, npos for the token axis.
-    std::vector<extent> memory;
+    vector<extent> memory;
   };
 
   placed& of(ir::node_id id) {
@@ -55,21 +54,21 @@ class lowering {
   // Returns the value of a node, with one letter for each axis.
   use named(ir::node_id id, std::string_view letters) {
     const placed& p = of(id);
-    use u{p.value, std::string(program_[p.value].shape.size(), '?')};
+    use u{p.value, axis_labels(program_[p.value].shape.size(), '?')};
     for (extent i = 0; i < letters.size(); ++i)
       if (p.memory[i] != npos) u.labels[p.memory[i]] = letters[i];
     return u;
   }
   // Returns letters for the axes of a node: those of the operation that made its value and 't' for
   // the token, if these name all axes.
-  std::string letters(ir::node_id id) {
+  axis_labels letters(ir::node_id id) {
     const placed& p = of(id);
-    const std::string& made = program_[p.value].names;
-    std::string names;
+    const axis_labels& made = program_[p.value].names;
+    axis_labels names;
     for (const extent m : p.memory) {
       const bool named = m == npos || m < made.size();
       const char c = m == npos ? 't' : named ? made[m] : '?';
-      if (!named || has(names, c)) return std::string("abcdefgh").substr(0, p.memory.size());
+      if (!named || has(names, c)) return axis_labels("abcdefgh").substr(0, p.memory.size());
       names += c;
     }
     return names;
@@ -86,7 +85,7 @@ class lowering {
     value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
             program_.leaves.size(), l.parameter, l.argument >= 0};
     program_.leaves.push_back(l);
-    std::vector<extent> memory;
+    vector<extent> memory;
     const token_axis token = tokens_[id_];
     for (extent i = 0, at = 0; i < v.shape.size(); ++i) memory.push_back(token == i ? npos : at++);
     if (token) {
@@ -99,7 +98,7 @@ class lowering {
   placed lower(const ir::mask_node&) const { return {value_id::none, {0, 1}}; }
 
   placed lower(const ir::map_node& m) {
-    const std::string names = letters(m.arg);
+    const axis_labels names = letters(m.arg);
     const use arg = named(m.arg, names), out = program_.make(pointwise_op{}, {arg}, arg.labels);
     program_.operations.back().passes = {{pass_kind::map, m.f}};
     return place(out, names);
@@ -107,7 +106,7 @@ class lowering {
 
   placed lower(const ir::join_node& a) {
     const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
-    const std::string names = letters(a.left);
+    const axis_labels names = letters(a.left);
     return combine(a.what, named(a.left, names), named(a.right, names.substr(lead)), names);
   }
 
@@ -116,9 +115,9 @@ class lowering {
     if (is_symmetric(what) && program_[right.value].scope > program_[left.value].scope &&
         left.labels.size() == right.labels.size())
       std::swap(left, right);
-    const std::string trailing = left.labels.substr(left.labels.size() - right.labels.size());
+    const axis_labels trailing = left.labels.substr(left.labels.size() - right.labels.size());
     if (right.labels != trailing) {
-      const std::string order =
+      const axis_labels order =
           labels_where(left.labels, [&](char c) { return has(right.labels, c); });
       right = program_.make(reduce_op{}, {right}, order);
       if (order != trailing) {
@@ -135,7 +134,7 @@ class lowering {
   }
 
   // Returns the value of a node with its last axis innermost.
-  use rows(ir::node_id id, const std::string& names) {
+  use rows(ir::node_id id, const axis_labels& names) {
     const use in = named(id, names);
     if (in.labels.back() == names.back()) return in;
     return program_.make(reduce_op{}, {in}, labels_where(in.labels, [&](char c) {
@@ -144,9 +143,9 @@ class lowering {
   }
 
   placed lower(const ir::row_norm_node& n) {
-    const std::string names = letters(n.arg);
+    const axis_labels names = letters(n.arg);
     const use in = rows(n.arg, names);
-    const std::string lead = in.labels.substr(0, in.labels.size() - 1);
+    const axis_labels lead = in.labels.substr(0, in.labels.size() - 1);
     return place(program_.make(row_norm_op{n.which}, {in}, lead),
                  std::string_view(names).substr(0, names.size() - 1));
   }
@@ -154,27 +153,27 @@ class lowering {
   placed lower(const ir::row_function_node& g) {
     expects<value_error>(g.fn != row_function::entmax || g.parameter > 1, "[entmax] alpha is ",
                          g.parameter, " and must be at least 1");
-    const std::string names = letters(g.arg);
-    std::vector<use> in{rows(g.arg, names)};
-    const std::string lead = in[0].labels.substr(0, in[0].labels.size() - 1);
+    const axis_labels names = letters(g.arg);
+    vector<use> in{rows(g.arg, names)};
+    const axis_labels lead = in[0].labels.substr(0, in[0].labels.size() - 1);
     if (g.bound) {
       use bound =
           named(*g.bound, std::string_view(names).substr(names.size() - 1 - graph_.rank(*g.bound),
                                                          graph_.rank(*g.bound)));
-      const std::string order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
+      const axis_labels order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
       if (bound.labels != order) bound = program_.make(reduce_op{}, {bound}, order);
       in.push_back(bound);
     }
-    const std::string labels = in[0].labels;
+    const axis_labels labels = in[0].labels;
     return place(program_.make(row_function_op{g.fn, g.parameter, g.groups}, std::move(in), labels),
                  names);
   }
 
   // The axes of the two lists become the innermost ones; the second one names their pairs.
   placed lower_two_rows(const ir::select_node& s) {
-    const std::string names = letters(s.arg), lists = names.substr(names.size() - 2);
+    const axis_labels names = letters(s.arg), lists = names.substr(names.size() - 2);
     use in = named(s.arg, names);
-    const std::string lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
+    const axis_labels lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
     if (!in.labels.ends_with(lists)) in = program_.make(reduce_op{}, {in}, lead + lists);
     const use out = program_.make(select_op{s.rule}, {in}, lead + lists[1], true, s.rule.keep);
     extent& columns = program_[out.value].shape.back();
@@ -190,7 +189,7 @@ class lowering {
 
   placed lower(const ir::select_node& s) {
     if (takes_two_rows(s.rule.what)) return lower_two_rows(s);
-    const std::string names = letters(s.arg);
+    const axis_labels names = letters(s.arg);
     const use in = rows(s.arg, names);
     const extent n = program_[in.value].shape.back();
     extent keep = n;
@@ -211,7 +210,7 @@ class lowering {
       expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
                            s.rule.mass, ", not within 0 and 1");
     }
-    std::vector<use> operands{in};
+    vector<use> operands{in};
     if (s.ranked) operands.push_back(in_order(*s.ranked, names, in.labels));
     const use out = program_.make(select_op{s.rule}, std::move(operands), in.labels, true, keep);
     program_[out.value].expected = expected_of(s.rule, n);
@@ -219,7 +218,7 @@ class lowering {
   }
 
   // Returns the value of a node with its axes in this order.
-  use in_order(ir::node_id id, const std::string& names, const std::string& order) {
+  use in_order(ir::node_id id, const axis_labels& names, const axis_labels& order) {
     const use u = named(id, names);
     return u.labels == order ? u : program_.make(reduce_op{}, {u}, order);
   }
@@ -230,7 +229,7 @@ class lowering {
   }
 
   placed lower(const ir::kept_node& k) {
-    const std::string names = letters(k.arg);
+    const axis_labels names = letters(k.arg);
     use in = named(k.arg, names);
     if (!program_[in.value].selection) {  // of all entries, which are dense
       const extent n = program_[in.value].shape.back();
@@ -243,14 +242,14 @@ class lowering {
   }
 
   placed lower(const ir::append_node& a) {
-    const std::string names = letters(a.arg);
+    const axis_labels names = letters(a.arg);
     const use in = rows(a.arg, names), out = program_.make(append_op{}, {in}, in.labels);
     ++program_[out.value].shape.back();
     return place(out, names);
   }
 
   placed lower(const ir::slice_node& s) {
-    const std::string names = letters(s.arg);
+    const axis_labels names = letters(s.arg);
     const use in = named(s.arg, names);
     const extent axis = in.labels.find(names[s.axis]);
     const use out = program_.make(slice_op{s.first, axis}, {in}, in.labels);
@@ -260,12 +259,12 @@ class lowering {
 
   // The pairs become the innermost axis; the letters of the two new axes are free ones.
   placed lower(const ir::unpair_node& u) {
-    const std::string names = letters(u.arg);
+    const axis_labels names = letters(u.arg);
     const use in = rows(u.arg, names);
-    std::string lists;
+    axis_labels lists;
     for (char c = 'A'; lists.size() < 2; ++c)
       if (!has(names, c)) lists += c;
-    const std::string lead = in.labels.substr(0, in.labels.size() - 1);
+    const axis_labels lead = in.labels.substr(0, in.labels.size() - 1);
     use out = program_.make(unpair_op{}, {in}, lead);
     value& made = program_[out.value];
     for (const ir::axis_id a : std::span(graph_[id_].axes).last(2))
@@ -276,10 +275,10 @@ class lowering {
   }
 
   placed lower(const ir::concat_node& c) {
-    const std::string names = letters(c.args[0]);
-    std::vector<use> in;
+    const axis_labels names = letters(c.args[0]);
+    vector<use> in;
     for (const ir::node_id a : c.args) in.push_back(named(a, names));
-    const std::string order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
+    const axis_labels order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
     const extent axis = order.find(names[c.axis]);
     const use out = program_.make(concat_op{axis}, std::move(in), order);
     program_[out.value].shape[axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
@@ -288,13 +287,13 @@ class lowering {
 
   placed lower(const ir::einsum_node& e) {
     const std::string_view letters = result_labels(e.subscripts);
-    std::vector<use> in;
+    vector<use> in;
     char token = 0;
     einsum_mask mask;
     for (extent i = 0; i < e.args.size(); ++i) {
       const auto labels = operand_labels(e.subscripts, i);
       if (const auto* m = get_if<ir::mask_node>(&graph_[e.args[i]].op)) {
-        mask = {m->left_out, std::string(labels)};
+        mask = {m->left_out, axis_labels(labels)};
         continue;
       }
       in.push_back(named(e.args[i], labels));
@@ -302,11 +301,11 @@ class lowering {
       for (extent k = 0; k < memory.size(); ++k)
         if (memory[k] == npos) token = labels[k];
     }
-    std::string result(letters);
-    std::erase(result, token);
+    axis_labels result(letters);
+    result.erase(token);
     contraction c(program_, options_.on, options_.naive, token != 0 && !has(letters, token));
     if (mask) {
-      const use unmasked = fresh(*e.unmasked, mask.orient(std::string(letters)));
+      const use unmasked = fresh(*e.unmasked, mask.orient(axis_labels(letters)));
       return place(c.masked(std::move(mask), std::move(in), unmasked, result), letters);
     }
     if (in.size() == 2) return place(c.pair(in[0], in[1], result, hint(id_), inner(id_)), letters);
@@ -316,7 +315,7 @@ class lowering {
   }
 
   // Returns the value of the node before this one, or a copy if something else may read it.
-  use fresh(ir::node_id id, const std::string& letters) {
+  use fresh(ir::node_id id, const axis_labels& letters) {
     const use u = named(id, letters);
     const bool is_made_last =
         !program_.operations.empty() && program_.operations.back().out.value == u.value;
@@ -331,7 +330,7 @@ class lowering {
   // Returns the order of a pair's axes that suits what reads it next, in the letters of this one:
   // that of the operand which it meets there, or that of the einsum's result if the operand is not
   // made yet.
-  std::string hint(ir::node_id id) {
+  axis_labels hint(ir::node_id id) {
     if (!inner(id)) return result_of(id);
     const next_pair next = next_of(id);
     const bool is_made = nodes_.contains(next.partner);
@@ -339,8 +338,8 @@ class lowering {
   }
 
   // Returns the labels of the whole einsum's result that a pair has, in its letters.
-  std::string result_of(ir::node_id id) const {
-    if (!inner(id)) return std::string(result_labels(einsum(id).subscripts));
+  axis_labels result_of(ir::node_id id) const {
+    if (!inner(id)) return axis_labels(result_labels(einsum(id).subscripts));
     const next_pair next = next_of(id);
     return translated(id, next, result_of(next.reader));
   }
@@ -356,9 +355,9 @@ class lowering {
     return {reader, e.args[1 - place], operand_labels(e.subscripts, place),
             operand_labels(e.subscripts, 1 - place)};
   }
-  std::string translated(ir::node_id id, const next_pair& next, const std::string& order) const {
+  axis_labels translated(ir::node_id id, const next_pair& next, const axis_labels& order) const {
     const std::string_view own = result_labels(einsum(id).subscripts);
-    std::string letters;
+    axis_labels letters;
     for (const char c : order)
       if (has(next.here, c)) letters += own[next.here.find(c)];
     return letters;
@@ -371,9 +370,9 @@ class lowering {
   // has no token axis and the program has one. If there are several results, no operation reads one
   // after a barrier or after its pass over the tokens.
   void finish(ir::node_id result, bool several) {
-    const std::string names = letters(result);
+    const axis_labels names = letters(result);
     use u = named(result, names);
-    std::string order;
+    axis_labels order;
     for (extent i = 0; i < names.size(); ++i)
       if (of(result).memory[i] != npos) order += names[i];
     const value& v = program_[u.value];
@@ -396,7 +395,7 @@ class lowering {
   bool has_tokens_ = false;
   token_axes tokens_;
   program program_;
-  list_by<ir::node_id, std::vector<ir::node_id>> readers_;
+  list_by<ir::node_id, vector<ir::node_id>> readers_;
   list_by<ir::node_id, placed> nodes_;
   ir::node_id id_{};  // the node that is being lowered
 };

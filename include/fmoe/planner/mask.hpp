@@ -3,12 +3,12 @@
 #pragma once
 
 #include <algorithm>
-#include <string>
-#include <vector>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/error.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/pairs.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::planner {
 
@@ -16,13 +16,13 @@ struct einsum_mask {
   static constexpr extent most_operands = 8;  // operands beside the mask
 
   pair_set left_out{};
-  std::string labels{};  // the labels of a pair
+  axis_labels labels{};  // the labels of a pair
   bool swapped = false;  // the first label is the second one of a pair
 
   explicit operator bool() const { return left_out != nullptr; }
 
   // Throws value_error unless other operands have both labels, too.
-  void check(const std::vector<std::string>& others) const {
+  void check(const vector<axis_labels>& others) const {
     for (const char c : labels)
       expects<value_error>(
           labels[0] != labels[1] &&
@@ -35,7 +35,7 @@ struct einsum_mask {
 
   // Puts a label of the result second, because the sum is computed again for each place along it.
   // If the result has neither label, it gets one.
-  std::string orient(std::string result) {
+  axis_labels orient(axis_labels result) {
     swapped = has(result, labels[0]) && !has(result, labels[1]);
     if (swapped) std::swap(labels[0], labels[1]);
     return has(result, labels[1]) ? result : result + labels[1];

@@ -11,7 +11,7 @@
 namespace fmoe::planner {
 
 inline void match(program& p) {
-  std::vector<operation> done;
+  vector<operation> done;
   for (operation& o : p.operations) {
     if (is<product_op>(o)) {
       use &left = o.in[0], &right = o.in[1];
@@ -21,7 +21,7 @@ inline void match(program& p) {
         o = as_pointwise(std::move(o));
       } else if (constant && !g.is_elementwise()) {
         o.what = gemm_op{};
-        const std::string rows =
+        const axis_labels rows =
             labels_where(o.out.labels, [&](char c) { return has(left.labels, c); });
         left = in_order(p, left, rows + g.summed, done, o.group);
       } else {

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
-#include <vector>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/number_function.hpp>
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/base/variant.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::planner {
 
@@ -21,7 +21,7 @@ enum class group_id : std::uint32_t { none = ~std::uint32_t{0} };
 // A value and the names of its axes.
 struct use {
   value_id value = value_id::none;
-  std::string labels;
+  axis_labels labels;
 };
 
 // A change of a finished row: by a function of one number, or with another operand, which may
@@ -201,7 +201,7 @@ struct token_sum_op {
 // The sum that it starts from, computed again without the pairs where it has one.
 struct exclude_op {
   pair_set left_out{};
-  std::string masked{};  // the labels of a pair: the first one is summed, whatever its place in a
+  axis_labels masked{};  // the labels of a pair: the first one is summed, whatever its place in a
                          // pair
   bool swapped = false;  // the first label is the second one of a pair
 
@@ -216,9 +216,9 @@ struct operation {
               put_op, keep_op, token_sum_op, expert_sum_op, exclude_op>;
 
   kind what;
-  std::vector<use> in;
+  vector<use> in;
   use out;
-  std::vector<pass> passes{};       // applied to the result while it is in cache
+  vector<pass> passes{};            // applied to the result while it is in cache
   value_id start = value_id::none;  // the sum continues this value instead of starting from zero
   group_id group = group_id::none;  // runs for each expert, on the rows that selected it
   char expert = 0;  // the label that operands of a group have for the axis of experts
@@ -267,8 +267,8 @@ void each_read(const operation& o, const F& f) {
 }
 
 // The values that the operation reads; one that it reads twice stands twice.
-inline std::vector<value_id> reads(const operation& o) {
-  std::vector<value_id> values;
+inline vector<value_id> reads(const operation& o) {
+  vector<value_id> values;
   each_read(o, [&](value_id v) { values.push_back(v); });
   return values;
 }

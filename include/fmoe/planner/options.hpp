@@ -2,8 +2,7 @@
 // The options with which a program is planned.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe {
@@ -43,7 +42,7 @@ struct plan_options {
 
   // By result without tokens: the shape of a table. Where tokens select its rows, those that they
   // selected are the result. Empty: the whole array.
-  std::vector<std::vector<extent>> tables{};
+  vector<vector<extent>> tables{};
   // A call writes its results without tokens to plain arrays.
   bool has_plain_sums = false;
 };

@@ -11,16 +11,16 @@
 #include <bit>
 #include <cstdint>
 #include <limits>
-#include <string>
-#include <vector>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/labels.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe::planner {
 
 struct contraction_operand {
-  std::string labels;
+  axis_labels labels;
   bool tokens = true;      // one row for each token
   bool parameter = false;  // made from parameters only
   extent keep = 0;         // nonzero entries of a selection
@@ -28,9 +28,9 @@ struct contraction_operand {
 };
 
 struct contraction_problem {
-  std::vector<contraction_operand> operands;
-  std::string result;
-  std::vector<std::pair<char, extent>> extents;
+  vector<contraction_operand> operands;
+  axis_labels result;
+  vector<std::pair<char, extent>> extents;
   bool sums_tokens = false;  // the result is the sum over all tokens
 };
 
@@ -61,7 +61,7 @@ class order_search {
     operands_ = parts_;
   }
 
-  std::vector<pairing> run() {
+  vector<pairing> run() {
     if (parts_.size() > exact_limit) absorb();
     if (parts_.size() <= exact_limit) exact();
     else greedy();
@@ -176,9 +176,9 @@ class order_search {
   void exact() {
     const extent n = parts_.size();
     const label_set full = (label_set{1} << n) - 1;
-    std::vector<part> best_part(full + 1);
-    std::vector<double> best(full + 1, std::numeric_limits<double>::infinity());
-    std::vector<label_set> split(full + 1, 0);
+    vector<part> best_part(full + 1);
+    vector<double> best(full + 1, std::numeric_limits<double>::infinity());
+    vector<label_set> split(full + 1, 0);
     for (label_set set = 1; set <= full; ++set) {
       if (std::has_single_bit(set)) {
         best_part[set] = parts_[static_cast<extent>(std::countr_zero(set))];
@@ -199,7 +199,7 @@ class order_search {
     if (n > 1) emit(split, full);
   }
 
-  extent emit(const std::vector<label_set>& split, label_set set) {
+  extent emit(const vector<label_set>& split, label_set set) {
     if (std::has_single_bit(set)) return numbers_[static_cast<extent>(std::countr_zero(set))];
     const extent left = emit(split, split[set]), right = emit(split, set ^ split[set]);
     steps_.push_back({left, right});
@@ -230,13 +230,13 @@ class order_search {
   const machine& machine_;
   std::array<double, 128> extent_{};
   bool all_parameters_;
-  std::vector<part> operands_;   // each by itself
-  std::vector<part> parts_;      // operands and results that are not contracted yet
-  std::vector<extent> numbers_;  // numbers of the parts
-  std::vector<pairing> steps_;
+  vector<part> operands_;   // each by itself
+  vector<part> parts_;      // operands and results that are not contracted yet
+  vector<extent> numbers_;  // numbers of the parts
+  vector<pairing> steps_;
 };
 
-inline std::vector<pairing> find_order(const contraction_problem& p, const machine& m = {}) {
+inline vector<pairing> find_order(const contraction_problem& p, const machine& m = {}) {
   return order_search(p, m).run();
 }
 

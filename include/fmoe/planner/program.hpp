@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/labels.hpp>
 #include <fmoe/base/list_by.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 #include <fmoe/planner/operation.hpp>
 
@@ -21,7 +21,7 @@ namespace fmoe::planner {
 enum class value_scope : std::uint8_t { constant, call, token };
 
 struct value {
-  std::vector<extent> shape;  // of one token's row, in the order of memory
+  vector<extent> shape;  // of one token's row, in the order of memory
   value_scope scope = value_scope::token;
   std::optional<extent> leaf{};  // its place among the leaves, for inputs and parameters
   bool parameter = false;
@@ -30,7 +30,7 @@ struct value {
   extent expected = 0;     // a selection of about this many entries, which cost counts
   bool selection = false;  // made by a select operation and not yet expanded
   extent each = 0;  // the entries of the two lists for which a selection of their sums needs room
-  std::string names{};  // names of its axes in the operation that made it
+  axis_labels names{};  // names of its axes in the operation that made it
   // A value of a group has one row for each selected (token, expert), rather than for each token.
   group_id group = group_id::none;
 
@@ -49,13 +49,13 @@ struct expert_group {
 };
 
 struct program {
-  std::vector<ir::leaf_node> leaves;
+  vector<ir::leaf_node> leaves;
   list_by<value_id, value> values;
-  std::vector<operation> operations;
+  vector<operation> operations;
   list_by<group_id, expert_group> groups;
-  std::vector<value_id> results;  // no value occurs twice
-  bool tokens = true;             // if false, no axis counts tokens and every value is one row
-  extent token_count = 1;         // the tokens of the graph's inputs
+  vector<value_id> results;  // no value occurs twice
+  bool tokens = true;        // if false, no axis counts tokens and every value is one row
+  extent token_count = 1;    // the tokens of the graph's inputs
 
   value_id add(value v) { return values.add(std::move(v)); }
   void erase(extent operation) {
@@ -67,7 +67,7 @@ struct program {
   extent extent_of(const use& u, char label) const {
     return (*this)[u.value].shape[u.labels.find(label)];
   }
-  extent size_of(const use& u, const std::string& labels) const {
+  extent size_of(const use& u, const axis_labels& labels) const {
     extent n = 1;
     for (const char c : labels) n *= extent_of(u, c);
     return n;
@@ -84,7 +84,7 @@ struct program {
   }
 
   // Adds an operation whose result has these labels.
-  use make(operation::kind what, std::vector<use> in, std::string labels, bool selection = false,
+  use make(operation::kind what, vector<use> in, axis_labels labels, bool selection = false,
            extent keep = 0) {
     value v;
     v.scope = value_scope::constant;
@@ -164,8 +164,8 @@ inline bool multiplies_constant(const program& p, const operation& o) {
 
 // Returns the labels of `of` that satisfy the condition, in their order.
 template <class Condition>
-std::string labels_where(const std::string& of, Condition condition) {
-  std::string r;
+axis_labels labels_where(std::string_view of, Condition condition) {
+  axis_labels r;
   for (const char c : of)
     if (condition(c)) r += c;
   return r;
@@ -190,8 +190,8 @@ inline std::string text_of(const program& p, const operation& o) {
 
 // Returns the value with its axes in this order: itself, or the result of a new operation, which is
 // part of the group if there is one.
-inline use in_order(program& p, const use& u, const std::string& order,
-                    std::vector<operation>& operations, group_id group = group_id::none) {
+inline use in_order(program& p, const use& u, const axis_labels& order,
+                    vector<operation>& operations, group_id group = group_id::none) {
   if (u.labels == order) return u;
   value v = p[u.value];
   v.leaf.reset();
@@ -209,7 +209,7 @@ inline void remove_unread(program& p) {
 }
 
 struct label_groups {
-  std::string batch, free, summed, vector;
+  axis_labels batch, free, summed, vector;
 
   bool is_elementwise() const { return summed.empty() && vector.empty(); }
 };

@@ -4,8 +4,7 @@
 // they can be screened.
 #pragma once
 
-#include <vector>
-
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::planner {
@@ -38,7 +37,7 @@ class weightings {
     for (const extent k : places_) {
       operation& o = p.operations[k];
       const reweigh_op weigh{as<select_op>(o).rule.weights, as<select_op>(o).rule.keeps_zeros};
-      std::vector<use> in{{one.out.value, o.out.labels}};
+      vector<use> in{{one.out.value, o.out.labels}};
       if (weigh.weights == weighting::softmax_of_all) in.push_back(o.in[0]);
       o.what = weigh;
       o.in = std::move(in);
@@ -60,7 +59,7 @@ class weightings {
   }
 
   const program& program_;
-  std::vector<extent> places_;
+  vector<extent> places_;
 };
 
 inline void reweigh(program& p) {

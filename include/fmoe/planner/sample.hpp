@@ -46,7 +46,7 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o, c
   if (m.samples_kept)
     if (const auto found = keeping_in(p, o)) return found;
   if (p[o.in[0].value].selection) {
-    const std::string &chosen = o.in[0].labels, &numbers = o.in[1].labels;
+    const axis_labels &chosen = o.in[0].labels, &numbers = o.in[1].labels;
     const bool fits = o.out.labels == chosen && !numbers.empty() &&
                       chosen.back() == numbers.back() && has(chosen, numbers[0]);
     return fits ? std::optional(meeting{o.in[0], o.in[1]}) : std::nullopt;
@@ -75,8 +75,8 @@ inline bool sum_rows(program& p, value_id numbers, extent rows) {
   const char axis = o.in[0].labels[0];
   if (has(o.out.labels, axis) || std::ranges::count(o.in[1].labels, axis) != 1) return false;
   for (char c = 'a'; rows > 0; ++c) {
-    if (has(o.in[0].labels + o.in[1].labels + o.out.labels, c)) continue;
-    o.in[0].labels.insert(0, 1, c);
+    if (has(o.in[0].labels, c) || has(o.in[1].labels, c) || has(o.out.labels, c)) continue;
+    o.in[0].labels.insert(0, c);
     --rows;
   }
   return true;
@@ -90,7 +90,7 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   const value s = p[selection.value];
   const extent rows = s.rows();
   if (s.shape.back() < m.sampled * rows * s.expected) return false;
-  std::vector<pass> passes;
+  vector<pass> passes;
   value_id v = numbers.value;
   auto maker = p.producer(v);
   for (; maker && p.uses(v) == 1; maker = p.producer(v)) {
@@ -106,9 +106,9 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   if (!multiplies_constant(p, dot) || p[dot.in[0].value].selection) return false;
   const use &x = dot.in[0], &constant = dot.in[1];
   // The labels of the selection, as the dot product names them.
-  std::string lead = dot.out.labels.substr(0, dot.out.labels.size() - 1);
+  axis_labels lead = dot.out.labels.substr(0, dot.out.labels.size() - 1);
   for (char c = 'A'; lead.size() + 1 < selection.labels.size(); ++c)
-    if (!has(x.labels + constant.labels, c)) lead.insert(0, 1, c);
+    if (!has(x.labels, c) && !has(constant.labels, c)) lead.insert(0, c);
   const use selected{selection.value, lead + dot.out.labels.back()};
   if (selected.labels.size() != selection.labels.size() || !is_table(selected, constant))
     return false;
@@ -117,13 +117,13 @@ inline bool sample_one(program& p, extent place, const machine& m) {
     if (!is_summed || std::ranges::count(x.labels, c) != 1) return false;
   }
 
-  const std::string order =
+  const axis_labels order =
       labels_where(selected.labels, [&](char c) { return has(constant.labels, c); }) + x.labels;
   if (order.size() != constant.labels.size()) return false;
   const value_id made = p.operations[place].out.value;
   if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
 
-  std::vector<operation> before;
+  vector<operation> before;
   operation sampled{.what = sample_op{found->multiplies},
                     .in = {selected, x, in_order(p, constant, order, before)},
                     .out = {made, selected.labels},

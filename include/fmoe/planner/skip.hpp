@@ -13,8 +13,8 @@ namespace fmoe::planner {
 // True if the constant has the selected label once, and all or none of the other labels, which are
 // rows of selections.
 inline bool is_table(const use& selection, const use& constant) {
-  const std::string rows = selection.labels.substr(0, selection.labels.size() - 1);
-  const std::string shared = labels_where(rows, [&](char c) { return has(constant.labels, c); });
+  const axis_labels rows = selection.labels.substr(0, selection.labels.size() - 1);
+  const axis_labels shared = labels_where(rows, [&](char c) { return has(constant.labels, c); });
   return std::ranges::count(constant.labels, selection.labels.back()) == 1 &&
          (shared.empty() || shared == rows);
 }
@@ -33,7 +33,7 @@ inline std::optional<extent> summed_selection(const program& p, const operation&
   if (!is<token_sum_op>(o)) return {};
   for (extent k = 0; k < o.in.size(); ++k) {
     const use& scores = o.in[k];
-    const std::string row = o.in.size() > 1 ? o.in[1 - k].labels : "";
+    const axis_labels row = o.in.size() > 1 ? o.in[1 - k].labels : axis_labels();
     const value& s = p[scores.value];
     if (!s.selection || s.keep * m.summed_entries_a_kept > s.shape.back()) continue;
     if (std::ranges::any_of(scores.labels, [&](char c) { return has(row, c); })) continue;
@@ -54,7 +54,7 @@ inline bool reads_entries(const program& p, const operation& o, const machine& m
 }
 
 inline void skip(program& p, const machine& m = {}) {
-  std::vector<operation> done;
+  vector<operation> done;
   list_by<value_id, value_id> dense(p.values.size(), value_id::none);  // selections, expanded
   const auto expanded = [&](value_id v) {
     if (!p[v].selection) return v;
@@ -63,7 +63,7 @@ inline void skip(program& p, const machine& m = {}) {
       value row = p[v];
       row.selection = false;
       d = p.add(std::move(row));
-      const std::string labels = std::string("abcdefgh").substr(0, p[v].shape.size());
+      const axis_labels labels = axis_labels("abcdefgh").substr(0, p[v].shape.size());
       done.push_back({.what = expand_op{}, .in = {{v, labels}}, .out = {d, labels}});
     }
     return d;
@@ -73,7 +73,7 @@ inline void skip(program& p, const machine& m = {}) {
       o.what = gather_op{};
       use& table = o.in[1];
       table.value = expanded(table.value);
-      const std::string& selected = o.in[0].labels;
+      const axis_labels& selected = o.in[0].labels;
       table = in_order(
           p, table,
           labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,

@@ -11,8 +11,8 @@ namespace fmoe::planner {
 
 // Returns for each operation how many passes over the tokens must end before it can run: one more
 // for each sum over tokens that rows are made of again. Operations of a group have one number.
-inline std::vector<int> passes_before(const program& p) {
-  std::vector<int> level(p.operations.size(), 0);
+inline vector<int> passes_before(const program& p) {
+  vector<int> level(p.operations.size(), 0);
   list_by<value_id, std::optional<extent>> maker(p.values.size());
   const auto is_call = [&](value_id v) { return p[v].scope == value_scope::call; };
   const auto level_of = [&](const operation& o) {
@@ -56,7 +56,7 @@ inline bool is_read_later(const program& p, value_id v) {
 // Copies each argument that an operation reads once a call into the call's own memory.
 inline void keep_arguments(program& p) {
   list_by<value_id, value_id> copies(p.values.size(), value_id::none);
-  std::vector<operation> done;
+  vector<operation> done;
   for (operation& o : p.operations) {
     for (use& u : o.in) {
       if (!p.runs_per_call(o) || !p[u.value].argument) continue;
@@ -82,9 +82,9 @@ inline void arrange_stages(program& p) {
   if (std::ranges::none_of(p.operations, is_call)) return;
   keep_arguments(p);
   const auto level = passes_before(p);
-  std::vector<int> rank;
+  vector<int> rank;
   for (extent k = 0; k < level.size(); ++k) rank.push_back(2 * level[k] + is_call(p.operations[k]));
-  std::vector<operation> sorted;
+  vector<operation> sorted;
   for (int next = 0; sorted.size() < rank.size(); ++next)
     for (extent k = 0; k < rank.size(); ++k)
       if (rank[k] == next) sorted.push_back(std::move(p.operations[k]));

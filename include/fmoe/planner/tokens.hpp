@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <optional>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::planner {
@@ -51,8 +51,8 @@ class token_search {
 
  private:
   // Returns the first axis of each result, then of each input.
-  std::vector<ir::axis_id> candidates(const ir::node_list& results) const {
-    std::vector<ir::axis_id> found;
+  vector<ir::axis_id> candidates(const ir::node_list& results) const {
+    vector<ir::axis_id> found;
     const auto add = [&](const ir::node& n) {
       if (n.axes.empty()) return;
       const auto is_known = [&](ir::axis_id a) { return graph_.same(a, n.axes[0]); };

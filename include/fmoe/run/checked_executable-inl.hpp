@@ -20,14 +20,14 @@ FMOE_INLINE checked_executable::checked_executable(const ir::graph& g, compiled_
   for (const ir::node_id id : g.ids()) {
     const auto* l = get_if<ir::leaf_node>(&g[id].op);
     if (l == nullptr || l->argument < 0) continue;
-    auto row = g.shape(id);
-    row.erase(row.begin());
-    rows_[static_cast<extent>(l->argument)] = std::move(row);
+    const auto shape = g.shape(id);
+    rows_[static_cast<extent>(l->argument)].assign(shape.begin() + 1, shape.end());
     ++used;
   }
   expects<value_error>(used == arguments, "[compile] the layer uses ", used, " of its ", arguments,
                        " arguments");
-  for (const compiled_result& r : compiled_.results) rows_.push_back(r.shape);
+  for (const compiled_result& r : compiled_.results)
+    rows_.emplace_back(r.shape.begin(), r.shape.end());
   for (extent i = rows_.size(); i-- > arguments;)
     if (has_tokens(i)) counted_ = i;
 }

@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/backend-inl.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/live.hpp>
 #include <fmoe/planner/planner.hpp>
 #include <fmoe/run/compile_graph.hpp>
@@ -62,7 +63,7 @@ struct compile_job {
   bool keeps_weights;
   bool reads_in_place;
   calls expected;
-  std::vector<bool> changed;  // by leaf: may have been written
+  vector<bool> changed;  // by leaf: may have been written
 };
 
 FMOE_INLINE void refresh(compiled_graph& g) {

@@ -5,11 +5,11 @@
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/base/separate.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
@@ -18,8 +18,8 @@ namespace fmoe::detail {
 enum class calls : unsigned char { many, one };
 
 struct compiled_result {
-  std::vector<extent> shape;  // without the token axis
-  bool per_token;             // false for a sum over the tokens of a call, say
+  vector<extent> shape;  // without the token axis
+  bool per_token;        // false for a sum over the tokens of a call, say
 };
 
 // The elements of a leaf, and the version of them that an executable has read.
@@ -34,16 +34,16 @@ struct compiled_graph {
   std::shared_ptr<compile_job> job;
   std::unique_ptr<executable> program;
   extent tokens;  // of the largest call; 1 if no axis counts tokens
-  std::vector<compiled_result> results;
-  std::vector<read_weight> weights;  // of each leaf of the program
-  extent most_kept = 0;              // the entries that each top-k has room for; 0 if there is none
-  extent keep = all;                 // and those that it keeps
+  vector<compiled_result> results;
+  vector<read_weight> weights;  // of each leaf of the program
+  extent most_kept = 0;         // the entries that each top-k has room for; 0 if there is none
+  extent keep = all;            // and those that it keeps
 };
 
 // An executable reads weights where they are written, and calls bind plain arrays for results
 // without tokens.
 struct in_place {
-  std::vector<std::vector<extent>> tables{};  // planner::plan_options::tables
+  vector<vector<extent>> tables{};  // planner::plan_options::tables
 };
 
 // Throws value_error if the graph was moved elsewhere.

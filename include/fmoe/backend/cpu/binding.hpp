@@ -3,13 +3,13 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -25,10 +25,10 @@ struct binding {  // for one tile: the addresses of its first row; of a sum over
   std::span<const rows_of<T>> results{};
   T* call = nullptr;  // memory that the call keeps between stages, of `call_rows` tokens
   extent call_rows = 0;
-  extent keep = all;                        // entries that a top-k keeps at most
-  const std::vector<bool>* adds = nullptr;  // to these results
-  std::span<table_rows* const> tables{};    // by result, if it is sparse
-  score_bounds* bounds = nullptr;           // of all rows of the call, which are the tile's
+  extent keep = all;                      // entries that a top-k keeps at most
+  std::span<const bool> adds{};           // to these results
+  std::span<table_rows* const> tables{};  // by result, if it is sparse
+  score_bounds* bounds = nullptr;         // of all rows of the call, which are the tile's
 };
 
 // The state of a task: its rows, and its position in the enclosing loop or group.

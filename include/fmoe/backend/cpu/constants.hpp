@@ -11,7 +11,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <fmoe/backend/cpu/kernels/bf16_product.hpp>
 #include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
@@ -20,6 +19,7 @@
 #include <fmoe/backend/cpu/kernels/table.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::cpu {
@@ -297,8 +297,7 @@ class constants {
   // Panels of elements that stand at `source` in the type that they are stored in.
   FMOE_COLD void pack_into(extent w, const void* source, dtype stored, extent threads,
                            memory& block) const {
-    const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
-          &batch = places_[w].batch;
+    const vector<extent>&k = places_[w].depth, &n = places_[w].columns, &batch = places_[w].batch;
     const extent elements = packed_size<T, Arch>(k.size(), n.size()),
                  parts = packing_parts<T, Arch>(k.size(), n.size());
     if (elements == 0) return;  // `source` may be null
@@ -317,8 +316,7 @@ class constants {
   FMOE_COLD void pack_rounded_into(extent w, const packed_weight& weight, const ir::leaf_node& l,
                                    extent threads, memory& block) const {
     if constexpr (std::is_same_v<T, float>) {
-      const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
-            &batch = places_[w].batch;
+      const vector<extent>&k = places_[w].depth, &n = places_[w].columns, &batch = places_[w].batch;
       const extent panels = divide_up(n.size(), panel_width<T, Arch>),
                    bytes = panel_bytes(weight, *kernels_of(weight, l.type));
       for_units(threads, batch.size() * panels, [&](extent i) {
@@ -335,8 +333,7 @@ class constants {
   }
 
   FMOE_COLD void pack_quantized_into(extent w, const ir::leaf_node& l, memory& block) const {
-    const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns,
-          &batch = places_[w].batch;
+    const vector<extent>&k = places_[w].depth, &n = places_[w].columns, &batch = places_[w].batch;
     const quantized_layout layout = layout_of(l);
     with_quantized_type(l.type, [&]<class Q>(Q*) {
       const extent bytes =
@@ -350,7 +347,7 @@ class constants {
 
   FMOE_COLD void fill_screened(extent w, const ir::leaf_node& l, extent threads,
                                screened_weights<Arch>& to) const {
-    const std::vector<extent>&k = places_[w].depth, &n = places_[w].columns;
+    const vector<extent>&k = places_[w].depth, &n = places_[w].columns;
     const auto k_step = step_of(k), n_step = step_of(n);
     const auto* const plain = l.type == dtype::float32 && k_step && n_step == 1
                                   ? static_cast<const float*>(l.data->data())
@@ -370,22 +367,22 @@ class constants {
 
   // The places of a weight's numbers, and the key of what is packed.
   struct places {
-    std::vector<extent> depth, columns, batch;
+    vector<extent> depth, columns, batch;
     std::string key;
   };
 
   memory computed_;
-  std::vector<const T*> leaves_;  // by storage
-  std::vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
-  std::vector<bool> widens_;      // by storage: steps read a copy in the arithmetic type
-  std::vector<gemm_panels<T>> panels_;
-  std::vector<std::shared_ptr<const void>> kept_;  // by storage: widened leaves
+  vector<const T*> leaves_;  // by storage
+  vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
+  vector<bool> widens_;      // by storage: steps read a copy in the arithmetic type
+  vector<gemm_panels<T>> panels_;
+  vector<std::shared_ptr<const void>> kept_;  // by storage: widened leaves
   // By storage: of leaves that steps read as they are stored, where others may write these; null
   // for other leaves.
-  std::vector<std::shared_ptr<storage>> copies_;
-  std::vector<std::shared_ptr<const void>> blocks_;  // by weight: panels, or a screen
-  std::vector<places> places_;                       // by weight
-  std::vector<ir::leaf_node> origins_;               // by storage
+  vector<std::shared_ptr<storage>> copies_;
+  vector<std::shared_ptr<const void>> blocks_;  // by weight: panels, or a screen
+  vector<places> places_;                       // by weight
+  vector<ir::leaf_node> origins_;               // by storage
 };
 
 }  // namespace fmoe::cpu

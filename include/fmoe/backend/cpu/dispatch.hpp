@@ -2,6 +2,7 @@
 // A program that holds the kernels of several levels runs those of the best one that its CPU has.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -17,14 +18,19 @@ struct level_list {
   static constexpr const char* names[] = {Levels::name...};
 };
 
-// The levels that fmoe::dispatch compiles kernels for, each of which has all that those before it
-// have.
+// All levels of this architecture, each of which has all that those before it have, and those whose
+// kernels the program holds: FMOE_LEVELS, or all.
 #if FMOE_X86_64
-using dispatched_levels = level_list<x86_64_v2, x86_64_v3, x86_64_v4>;
+using all_levels = level_list<x86_64_v2, x86_64_v3, x86_64_v4>;
 #elif defined(__aarch64__)
-using dispatched_levels = level_list<arm64>;
+using all_levels = level_list<arm64>;
 #else
-using dispatched_levels = level_list<baseline>;
+using all_levels = level_list<baseline>;
+#endif
+#if defined(FMOE_LEVELS)
+using dispatched_levels = level_list<FMOE_LEVELS>;
+#else
+using dispatched_levels = all_levels;
 #endif
 
 #if FMOE_X86_64
@@ -57,7 +63,7 @@ inline cpuid_words asked_cpuid() {
   return found;
 }
 
-// Returns how many of the levels this CPU runs.
+// Returns how many of all levels this CPU runs.
 inline extent count_levels() {
   const cpuid_words cpu = asked_cpuid();
   extent n = 0;
@@ -70,6 +76,14 @@ inline extent count_levels() {
 #else
 inline extent count_levels() { return 1; }
 #endif
+
+// Returns how many of the program's levels a CPU runs that runs the first `cpu` of all levels.
+inline extent count_dispatched_levels(extent cpu) {
+  const auto* const runs = all_levels::names;
+  return static_cast<extent>(std::ranges::count_if(dispatched_levels::names, [&](const char* name) {
+    return std::find(runs, runs + cpu, std::string_view(name)) != runs + cpu;
+  }));
+}
 
 // Returns the place of the level of this name; without a name, of the best one. `runs` levels are
 // those that the CPU has.
@@ -95,7 +109,7 @@ inline extent place_of_level(std::string_view name, extent runs) {
 inline extent place_of_level() {
   static const extent chosen = [] {
     const char* const name = std::getenv("FMOE_LEVEL");
-    return place_of_level(name == nullptr ? "" : name, count_levels());
+    return place_of_level(name == nullptr ? "" : name, count_dispatched_levels(count_levels()));
   }();
   return chosen;
 }

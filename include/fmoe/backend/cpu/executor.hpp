@@ -37,7 +37,7 @@ class executor : row_steps<T, Arch> {
 
   // Reads the marked leaves again, and makes what follows from them again, where it lies. Returns
   // false if it cannot.
-  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) {
+  bool refresh(std::span<const ir::leaf_node> leaves, std::span<const bool> changed) {
     for (extent s = 0; s < plan_.storages.size(); ++s) {
       const storage_row& row = plan_.storages[s];
       const bool is_leaf =
@@ -186,8 +186,8 @@ class executor : row_steps<T, Arch> {
 
   // Runs steps in order; threads share the rows of some. weights_from(i) returns the weights that
   // are read first from step i on.
-  void run_all(const std::vector<step>& steps, const std::vector<row_range>& shared,
-               const stage& all, frame& f, const auto& weights_from) const noexcept {
+  void run_all(const vector<step>& steps, const vector<row_range>& shared, const stage& all,
+               frame& f, const auto& weights_from) const noexcept {
     auto range = shared.begin();
     for (extent i = all.first; i < all.end; ++i) {
       while (range != shared.end() && range->first < i) ++range;
@@ -201,8 +201,7 @@ class executor : row_steps<T, Arch> {
     }
   }
 
-  void run_rows(const std::vector<step>& steps, const row_range& s,
-                const frame& whole) const noexcept {
+  void run_rows(const vector<step>& steps, const row_range& s, const frame& whole) const noexcept {
     const extent parts = s.parts(whole.count, whole.threads->size());
     whole.threads->run(parts, [&](extent thread) noexcept {
       frame f = whole;
@@ -420,9 +419,9 @@ class executor : row_steps<T, Arch> {
     }
   }
 
-  extent threads_;                              // that make constants
-  std::vector<bool> changed_;                   // by storage
-  std::vector<access_list> prologue_accesses_;  // by step
+  extent threads_;                         // that make constants
+  vector<bool> changed_;                   // by storage
+  vector<access_list> prologue_accesses_;  // by step
 };
 
 }  // namespace fmoe::cpu

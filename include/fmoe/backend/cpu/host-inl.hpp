@@ -5,7 +5,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <vector>
 
 #include <fmoe/arrays/rows.hpp>
 #include <fmoe/backend/cpu/executor.hpp>
@@ -15,6 +14,7 @@
 #include <fmoe/backend/cpu/plan/planning.hpp>
 #include <fmoe/backend/cpu/plan/print.hpp>
 #include <fmoe/backend/cpu/tune.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -41,10 +41,10 @@ struct call_memory {
 
   extent bytes(extent tasks) const { return (tasks * arena + whole + once) * sizeof(T); }
 
-  extent arena;                // of one task, including staged rows
-  extent whole;                // what stages keep
-  extent once = 0;             // staged results without tokens, which lie behind that
-  std::vector<extent> stages;  // by storage: the start of its staged rows or result
+  extent arena;           // of one task, including staged rows
+  extent whole;           // what stages keep
+  extent once = 0;        // staged results without tokens, which lie behind that
+  vector<extent> stages;  // by storage: the start of its staged rows or result
 };
 
 // Returns the tasks of a call: as many as it may have threads.
@@ -70,7 +70,7 @@ class host_executable final : public executable {
     for (extent c = 0; c < ready; ++c) free_.push_back(new_workspace());
   }
 
-  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) override {
+  bool refresh(std::span<const ir::leaf_node> leaves, std::span<const bool> changed) override {
     return run_.refresh(leaves, changed);
   }
   bool can_add(extent result) const override { return run_.can_add(result); }
@@ -119,8 +119,8 @@ class host_executable final : public executable {
 
   // The addresses of the rows of one task's tile, by the numbers of arguments and results.
   struct row_table {
-    std::vector<rows_of<const T>> arguments;
-    std::vector<rows_of<T>> results;
+    vector<rows_of<const T>> arguments;
+    vector<rows_of<T>> results;
 
     explicit row_table(const plan& p) : results(p.results.size()) {
       for (const storage_row& s : p.storages)
@@ -140,7 +140,7 @@ class host_executable final : public executable {
   }
 
   // A stage that runs once for the whole call: its steps' parts go to as many tasks as threads.
-  void run_once(const call_arrays& arrays, T* arenas, T* call, std::vector<row_table>& tables,
+  void run_once(const call_arrays& arrays, T* arenas, T* call, vector<row_table>& tables,
                 extent stage) const {
     const extent tokens = arrays.tokens;
     const extent parts = run_.parts(stage, tokens, slots_);
@@ -187,12 +187,12 @@ class host_executable final : public executable {
 
   struct workspace {  // the memory of one call
     memory block;
-    std::vector<row_table> tables;  // by task
+    vector<row_table> tables;  // by task
   };
 
   std::unique_ptr<workspace> new_workspace() const {
-    return std::make_unique<workspace>(workspace{
-        memory(memory_.bytes(slots_)), std::vector<row_table>(slots_, row_table(steps()))});
+    return std::make_unique<workspace>(
+        workspace{memory(memory_.bytes(slots_)), vector<row_table>(slots_, row_table(steps()))});
   }
 
   struct lease {  // of a workspace, which is given back for the next call
@@ -273,8 +273,8 @@ class host_executable final : public executable {
   call_memory<T> memory_;
   mutable std::mutex mutex_;
   mutable std::condition_variable released_;
-  mutable extent made_ = 1;                               // workspaces, if callers_ is `all`
-  mutable std::vector<std::unique_ptr<workspace>> free_;  // which are not in use
+  mutable extent made_ = 1;                          // workspaces, if callers_ is `all`
+  mutable vector<std::unique_ptr<workspace>> free_;  // which are not in use
 };
 
 template <class T, class Level>

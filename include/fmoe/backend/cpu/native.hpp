@@ -32,7 +32,7 @@ struct dispatched {
 #if defined(FMOE_DISPATCH)
 using native = dispatched;
 #if !defined(FMOE_SEPARATE_COMPILATION)
-#error "FMOE_DISPATCH needs FMOE_SEPARATE_COMPILATION: fmoe::dispatch defines both"
+#error "FMOE_DISPATCH needs FMOE_SEPARATE_COMPILATION: fmoe::fmoe defines both"
 #endif
 #elif defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
     defined(__AVX512VL__)

@@ -72,7 +72,7 @@ class operands {
   }
 
   // Runs the passes over a finished block of c that starts at element `position` of its rows.
-  FMOE_NOINLINE void finish(const std::vector<epilogue>& passes, const frame& f, T* c, extent ldc,
+  FMOE_NOINLINE void finish(const vector<epilogue>& passes, const frame& f, T* c, extent ldc,
                             extent row, extent count, extent position,
                             extent columns) const noexcept {
     for (const epilogue& e : passes) {
@@ -93,7 +93,7 @@ class operands {
 
   // Returns the first panel that the steps from `from` on read, at a position of their loop or for
   // an expert of their group; the previous step prefetches it.
-  const std::byte* first_weights(const std::vector<step>& steps, extent from, extent at,
+  const std::byte* first_weights(const vector<step>& steps, extent from, extent at,
                                  extent expert = 0) const noexcept {
     for (; from < steps.size(); ++from) {
       if (const auto* g = get_if<gemm_step>(&steps[from]))

@@ -3,12 +3,12 @@
 #pragma once
 
 #include <fmoe/backend/cpu/parallel.hpp>
+#include <fmoe/base/vector.hpp>
 
 // The build with tsan defines this: libtbb is not instrumented, so tsan would report races.
 #ifdef FMOE_JTHREAD_EXECUTOR
 #include <thread>
 #include <utility>
-#include <vector>
 #else
 #include <tbb/parallel_for.h>
 #include <tbb/task_arena.h>
@@ -34,7 +34,7 @@ class joined_threads {
   }
 
  private:
-  std::vector<std::thread> threads_;
+  vector<std::thread> threads_;
 };
 
 FMOE_INLINE void on_all_threads(function_ref<void()> f) { f(); }

@@ -55,8 +55,8 @@ class selection_steps : protected operands<T, Arch> {
   // Does the call add to this result?
   bool adds(const view& c, const frame& f) const noexcept {
     const storage_row& s = plan_.storages[c.storage];
-    return s.where == storage_row::kind::output && f.bound->adds != nullptr &&
-           (*f.bound->adds)[s.source];
+    return s.where == storage_row::kind::output && !f.bound->adds.empty() &&
+           f.bound->adds[s.source];
   }
 
   // The rows of a sparse result.

@@ -6,12 +6,12 @@
 #include <chrono>
 #include <limits>
 #include <span>
-#include <vector>
 
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/plan/choose.hpp>
 #include <fmoe/base/random.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -33,18 +33,18 @@ class sample_call {
     for (const planner::value_id r : p.results) results.push_back(bound(p, p[r]));
   }
 
-  std::vector<detail::bound_array> arguments, results;
+  vector<detail::bound_array> arguments, results;
 
  private:
   detail::bound_array bound(const planner::program& p, const planner::value& v) {
-    std::vector<extent> shape = v.shape;
+    vector<extent> shape = v.shape;
     if (v.per_token()) shape.insert(shape.begin(), p.token_count);
     blocks_.emplace_back(std::max<extent>(1, element_count(shape)) * sizeof(T));
     T* const data = reinterpret_cast<T*>(blocks_.back().data());
     return {view_at<all>(data, shape), v.shape.size()};
   }
 
-  std::vector<detail::memory> blocks_;
+  vector<detail::memory> blocks_;
 };
 
 // Returns the shape of the quickest plan by a clock. make(plan) returns something with
@@ -57,11 +57,11 @@ plan_shape tuned(const planner::program& p, const planner::plan_options& how, co
   shape_search search(p, how);
   sample_call<T> call(p);
   // All plans run in turn, so that a slower moment of the machine meets all of them.
-  const auto quickest = [&](const std::vector<plan_shape>& shapes) {
+  const auto quickest = [&](const vector<plan_shape>& shapes) {
     if (shapes.size() == 1) return shapes[0];
-    std::vector<decltype(make(search.with(shapes[0])))> runs;
+    vector<decltype(make(search.with(shapes[0])))> runs;
     for (const plan_shape& s : shapes) runs.push_back(make(search.with(s)));
-    std::vector<double> least(shapes.size(), std::numeric_limits<double>::infinity());
+    vector<double> least(shapes.size(), std::numeric_limits<double>::infinity());
     double all = 0;
     for (int round = 0; round < warm + rounds && (round <= warm + 2 || all < enough); ++round)
       for (extent i = 0; i < runs.size(); ++i) {
@@ -73,8 +73,8 @@ plan_shape tuned(const planner::program& p, const planner::plan_options& how, co
       }
     return shapes[static_cast<extent>(std::ranges::min_element(least) - least.begin())];
   };
-  std::vector<plan_shape> shapes;
-  const std::vector<shaped_plan> plans = search.all();
+  vector<plan_shape> shapes;
+  const vector<shaped_plan> plans = search.all();
   for (extent i = 0; i < plans.size() && i < most; ++i)
     if (plans[i].seconds <= too_slow * plans[0].seconds) shapes.push_back(plans[i].shape);
   shapes = {quickest(shapes)};

@@ -82,7 +82,7 @@ class device_backend final : public processor {
 
   // Each label once.
   static std::string labels_of(const planner::operation& o) {
-    std::string all = o.out.labels;
+    std::string all(o.out.labels);
     for (const planner::use& u : o.in)
       for (const char c : u.labels)
         if (!has(all, c)) all += c;
@@ -137,9 +137,9 @@ class device_backend final : public processor {
 
   // The arithmetic of each product, where the machine's rates are not known.
   template <class T>
-  std::vector<std::string> notes_of(const cpu::plan& p) const {
+  vector<std::string> notes_of(const cpu::plan& p) const {
     const math how = std::is_same_v<T, double> ? math::exact : options_.math;
-    std::vector<std::string> notes;
+    vector<std::string> notes;
     each_step(p.steps, [&](const cpu::step& s) {
       const auto* const product = get_if<cpu::gemm_step>(&s);
       notes.push_back(product != nullptr ? name_of(math_of(*product, how)) : "");

@@ -44,7 +44,7 @@ struct call_layout {
   }
 
   extent elements = 0, arena = 0, call = 0, sums = 0, sums_room = 0;
-  std::vector<staged> arguments, results;
+  vector<staged> arguments, results;
 };
 
 template <class T, class Device>
@@ -96,8 +96,8 @@ class device_executable final : public executable {
     device_array<Device, index> lists;
     staging<T, Device> host;
     typename Device::event made;  // after what others write for this call
-    std::vector<rows_at<const T>> arguments;
-    std::vector<rows_at<T>> results;
+    vector<rows_at<const T>> arguments;
+    vector<rows_at<T>> results;
   };
 
   using space_list = workspaces<workspace, device_executable, Device>;

@@ -418,7 +418,7 @@ class executor : operands<T, Device> {
     std::ranges::copy(a.strides, made.of);
     return made;
   }
-  static exclude_loops loops(const std::vector<cpu::exclude_step::axis>& axes) {
+  static exclude_loops loops(const vector<cpu::exclude_step::axis>& axes) {
     exclude_loops made;
     for (const auto& a : axes) {
       made.of[made.count++] = loop(a);

@@ -79,7 +79,7 @@ class operands {
     return {rows(v, f), keep, std::min(keep, f.bound.keep)};
   }
 
-  passes<T> finish(const std::vector<cpu::epilogue>& all, const frame& f) const {
+  passes<T> finish(const vector<cpu::epilogue>& all, const frame& f) const {
     passes<T> made;
     for (const cpu::epilogue& e : all) {
       pass<T>& p = made.of[made.count++];
@@ -94,7 +94,7 @@ class operands {
     return made;
   }
 
-  static nest_loops<T> loops(const std::vector<cpu::nest_axis>& axes) {
+  static nest_loops<T> loops(const vector<cpu::nest_axis>& axes) {
     nest_loops<T> made;
     for (const cpu::nest_axis& a : axes) made.add({a.length, a.a, a.b, a.c});
     return made;

@@ -84,7 +84,7 @@ class ranking {
   }
 
   const cpu::plan& plan_;
-  std::vector<bool> ranks_;  // by storage: does what follows from it rank experts?
+  vector<bool> ranks_;  // by storage: does what follows from it rank experts?
   extent count_ = 0;
 };
 

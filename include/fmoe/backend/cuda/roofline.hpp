@@ -62,7 +62,7 @@ class roofline {
   double seconds() const { return seconds_; }
   // Of each step in the order in which it is printed: its arithmetic, bytes, operations and time,
   // and what bounds it.
-  const std::vector<std::string>& notes() const { return notes_; }
+  const vector<std::string>& notes() const { return notes_; }
 
  private:
   using work = step_work;
@@ -114,7 +114,7 @@ class roofline {
       touch_rows(w, a.where, number(plan_.storages[a.where.storage].elements));
     return w;
   }
-  void add_others(work& w, const std::vector<cpu::epilogue>& passes, double numbers) const {
+  void add_others(work& w, const vector<cpu::epilogue>& passes, double numbers) const {
     for (const cpu::epilogue& e : passes) {
       if (e.what == pass_kind::map) continue;
       const auto& row = plan_.storages[e.other.storage];
@@ -146,7 +146,7 @@ class roofline {
     return w;
   }
 
-  static double places(const std::vector<cpu::nest_axis>& axes) {
+  static double places(const vector<cpu::nest_axis>& axes) {
     double n = 1;
     for (const cpu::nest_axis& a : axes) n *= number(a.length);
     return n;
@@ -272,9 +272,9 @@ class roofline {
   const machine& machine_;
   math policy_;
   double element_bytes_, rows_ = 1, runs_ = 1, seconds_ = 0;
-  double experts_ = 1;         // that rows of a group have
-  std::vector<double> bytes_;  // of an element, by storage
-  std::vector<std::string> notes_;
+  double experts_ = 1;    // that rows of a group have
+  vector<double> bytes_;  // of an element, by storage
+  vector<std::string> notes_;
 };
 
 }  // namespace fmoe::cuda

@@ -4,13 +4,13 @@
 #pragma once
 
 #include <map>
-#include <vector>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/group.hpp>
 #include <fmoe/backend/cuda/kernels/product_choice.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cuda {
 
@@ -70,7 +70,7 @@ class step_lists {
   void add(const cpu::plan& p) {
     for (const auto* steps : {&p.prologue, &p.steps}) add(*steps, p, p.tile);
   }
-  void add(const std::vector<cpu::step>& steps, const cpu::plan& p, extent tile) {
+  void add(const vector<cpu::step>& steps, const cpu::plan& p, extent tile) {
     for (const cpu::step& s : steps) {
       if (const auto* gemm = get_if<cpu::gemm_step>(&s)) {
         first_[gemm] = all_positions_.size();
@@ -99,8 +99,8 @@ class step_lists {
   }
 
   std::map<const void*, extent> first_;  // of the list of a step
-  std::vector<gemm_position> all_positions_;
-  std::vector<index> all_indices_;
+  vector<gemm_position> all_positions_;
+  vector<index> all_indices_;
   std::unique_ptr<device_array<Device, gemm_position>> positions_;
   std::unique_ptr<device_array<Device, index>> indices_;
   extent sorted_ = 0;

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <span>
-#include <vector>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
@@ -13,6 +12,7 @@
 #include <fmoe/backend/cuda/memory.hpp>
 #include <fmoe/backend/cuda/policy.hpp>
 #include <fmoe/backend/cuda/select_steps.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::cuda {
@@ -230,10 +230,10 @@ class device_weights {
   }
 
   // Returns the offset of every combination of the axes, the last one quickest.
-  static std::vector<extent> offsets(const std::vector<cpu::axis_stride>& axes) {
-    std::vector<extent> all{0};
+  static vector<extent> offsets(const vector<cpu::axis_stride>& axes) {
+    vector<extent> all{0};
     for (const cpu::axis_stride& a : axes) {
-      std::vector<extent> more;
+      vector<extent> more;
       for (const extent base : all)
         for (extent i = 0; i < a.length; ++i) more.push_back(base + i * a.stride);
       all = std::move(more);
@@ -245,7 +245,7 @@ class device_weights {
   shared<float> scales_of(const cpu::packed_weight& w, const ir::leaf_node& l) const {
     const auto batch = offsets(w.batch), depth = offsets(w.depth), columns = offsets(w.columns);
     const quantized_layout layout = layout_of(l);
-    std::vector<float> all;
+    vector<float> all;
     with_quantized_type(l.type, [&]<class Q>(Q*) {
       const auto* const bytes = static_cast<const std::byte*>(l.data->data());
       const auto* const scales =
@@ -262,7 +262,7 @@ class device_weights {
 
   shared<float> table_scales_of(const ir::leaf_node& l) const {
     const quantized_layout layout = layout_of(l);
-    std::vector<float> all(layout.scales());
+    vector<float> all(layout.scales());
     with_quantized_type(l.type, [&]<class Q>(Q*) {
       const auto* const bytes = static_cast<const std::byte*>(l.data->data());
       const auto* const scales =
@@ -271,7 +271,7 @@ class device_weights {
     });
     return uploaded_floats(all);
   }
-  shared<float> uploaded_floats(const std::vector<float>& all) const {
+  shared<float> uploaded_floats(const vector<float>& all) const {
     const auto to = made<float>(all.size());
     queue_.copy_in(const_cast<float*>(to.get()), all.data(), all.size() * sizeof(float));
     queue_.wait();
@@ -306,7 +306,7 @@ class device_weights {
   shared<S> uploaded(const ir::leaf_node& l) const {
     const extent n = element_count(l.shape);
     const auto to = made<S>(n);
-    std::vector<T> numbers;
+    vector<T> numbers;
     const void* from = l.data->data();
     if constexpr (std::is_same_v<S, T>)
       if (l.type != dtype_of<S>) {
@@ -328,7 +328,7 @@ class device_weights {
   }
   // The last of some axes has this stride in a copy.
   struct copied_axes {
-    const std::vector<cpu::axis_stride>* of;
+    const vector<cpu::axis_stride>* of;
     extent stride;
   };
   template <class S, class To>
@@ -374,15 +374,15 @@ class device_weights {
   const Device& on_;
   queue& queue_;  // of the preparation
   device_array<Device, T> computed_;
-  std::vector<ir::leaf_node> origins_;       // by storage
-  std::vector<shared<T>> leaves_;            // by storage
-  std::vector<shared<void>> tables_;         // by storage, of narrow numbers
-  std::vector<shared<float>> table_scales_;  // by storage, of 8 bits
-  std::vector<dtype> table_types_;           // by storage
-  std::vector<shared<void>> matrices_;       // by weight
-  std::vector<shared<float>> scales_;        // by weight, of 8 bits
-  std::vector<shared<void>> columns_;        // by weight, if it is screened
-  std::vector<dtype> stored_;                // by weight: the type of its matrices
+  vector<ir::leaf_node> origins_;       // by storage
+  vector<shared<T>> leaves_;            // by storage
+  vector<shared<void>> tables_;         // by storage, of narrow numbers
+  vector<shared<float>> table_scales_;  // by storage, of 8 bits
+  vector<dtype> table_types_;           // by storage
+  vector<shared<void>> matrices_;       // by weight
+  vector<shared<float>> scales_;        // by weight, of 8 bits
+  vector<shared<void>> columns_;        // by weight, if it is screened
+  vector<dtype> stored_;                // by weight: the type of its matrices
 };
 
 }  // namespace fmoe::cuda

@@ -5,10 +5,11 @@
 
 #include <array>
 #include <functional>
-#include <string>
-#include <vector>
+#include <string_view>
 
+#include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/checked.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::reference_backend {
 
@@ -21,8 +22,8 @@ inline extent index_of(char label) { return static_cast<unsigned char>(label); }
 // names the diagonal.
 struct labelled {
   const double* data;
-  const std::vector<extent>& shape;
-  std::string labels;
+  const vector<extent>& shape;
+  axis_labels labels;
 
   // Returns the elements from one place of a label to the next; 0 for a label that the operand does
   // not have.
@@ -37,8 +38,8 @@ struct labelled {
 class contraction {
  public:
   // `length` is that of each label. A label of `fixed` stays where `at` has it.
-  contraction(std::vector<labelled> in, std::string result, const positions& length,
-              const std::string& fixed = {}, const positions& at = {})
+  contraction(vector<labelled> in, axis_labels result, const positions& length,
+              std::string_view fixed = {}, const positions& at = {})
       : in_(std::move(in)),
         length_(length),
         at_(at) {
@@ -100,12 +101,12 @@ class contraction {
     sum_ += product;
   }
 
-  std::vector<labelled> in_;
+  vector<labelled> in_;
   positions length_, at_;
-  std::string loops_;  // the result's labels, then those that are summed
+  axis_labels loops_;  // the result's labels, then those that are summed
   extent results_;
-  std::vector<extent> strides_;  // by loop and operand
-  std::vector<extent> offsets_;  // by operand
+  vector<extent> strides_;  // by loop and operand
+  vector<extent> offsets_;  // by operand
   double sum_ = 0;
   double* to_ = nullptr;
 };

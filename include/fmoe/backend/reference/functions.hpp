@@ -9,9 +9,9 @@
 #include <numbers>
 #include <numeric>
 #include <span>
-#include <vector>
 
 #include <fmoe/base/functions.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::reference_backend {
 
@@ -150,8 +150,8 @@ inline void clamped_rms_norm(row x, double epsilon) {
 
 // Returns the places of x, the greatest first; NaN is the greatest, and among equal ones the lower
 // place comes first.
-inline std::vector<extent> best_first(const_row x) {
-  std::vector<extent> order(x.size());
+inline vector<extent> best_first(const_row x) {
+  vector<extent> order(x.size());
   std::iota(order.begin(), order.end(), extent{0});
   std::ranges::stable_sort(order, [&](extent a, extent b) {
     if (std::isnan(x[a]) || std::isnan(x[b])) return std::isnan(x[a]) && !std::isnan(x[b]);
@@ -164,7 +164,7 @@ inline std::vector<extent> best_first(const_row x) {
 inline void best_groups(row x, grouping groups, extent active) {
   const extent each = x.size() / groups.count;
   const bool adds = groups.score == group_score::sum_of_two && each > 1;
-  std::vector<double> scores;
+  vector<double> scores;
   for (extent g = 0; g < groups.count; ++g) {
     const row group = x.subspan(g * each, each);
     const auto order = best_first(group);

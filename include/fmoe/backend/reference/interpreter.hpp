@@ -16,7 +16,7 @@ namespace fmoe::reference_backend {
 // expert that the token selected. A selection is a dense row with zeros.
 struct array {
   extent rows = 0, width = 0;
-  std::vector<double> numbers;
+  vector<double> numbers;
 
   array() = default;
   array(extent r, extent w) : rows(r), width(w), numbers(r * w) {}
@@ -40,7 +40,7 @@ class interpreter {
  public:
   // `leaves` are the constants of the program and, if no call binds them, its inputs. Each top_k
   // keeps `keep` entries at most.
-  interpreter(const planner::program& p, const std::vector<std::shared_ptr<array>>& leaves,
+  interpreter(const planner::program& p, const vector<std::shared_ptr<array>>& leaves,
               extent tokens, extent keep)
       : program_(p),
         tokens_(tokens),
@@ -59,7 +59,7 @@ class interpreter {
 
  private:
   array& at(value_id value) { return *values_[value]; }
-  const std::vector<extent>& shape(value_id value) const { return program_[value].shape; }
+  const vector<extent>& shape(value_id value) const { return program_[value].shape; }
 
   // Returns the row of a value that belongs to row i of the operation's result.
   extent row_of(value_id value, const operation& o, extent i) const {
@@ -69,7 +69,7 @@ class interpreter {
     if (v.in_group() || !is_group_row) return i;
     return pairs(o)[i].token;
   }
-  const std::vector<selected_pair>& pairs(const operation& o) const { return pairs_[o.group]; }
+  const vector<selected_pair>& pairs(const operation& o) const { return pairs_[o.group]; }
   extent rows_of(value_id value) const {
     const planner::value& v = program_[value];
     if (!v.per_token()) return 1;
@@ -131,7 +131,7 @@ class interpreter {
   // operands before `first`.
   void sum_row(const operation& o, extent i, double* result,
                std::function<bool(const positions&)> counts = {}, extent first = 0) {
-    std::vector<labelled> in;
+    vector<labelled> in;
     for (const use& u : std::span(o.in).subspan(first))
       in.push_back({at(u.value).row(row_of(u.value, o, i)), shape(u.value), u.labels});
     std::string fixed;
@@ -159,7 +159,7 @@ class interpreter {
   // Sums over all tokens, in their order.
   void run(const planner::token_sum_op&, const operation& o) {
     array& out = at(o.out.value);
-    std::vector<double> of_token(out.width);
+    vector<double> of_token(out.width);
     for (extent t = 0; t < tokens_; ++t) {
       sum_row(o, t, of_token.data());
       for (extent k = 0; k < out.width; ++k) out.row(0)[k] += of_token[k];
@@ -216,7 +216,7 @@ class interpreter {
     for (extent i = 0; i < out.rows; ++i) {
       const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
       for (extent r = 0; n != 0 && r * n < at(o.in[0].value).width; ++r) {
-        std::vector<double> x(from + r * n, from + (r + 1) * n);
+        vector<double> x(from + r * n, from + (r + 1) * n);
         double bound = 0;
         if (o.in.size() > 1) {
           const array& bounds = at(o.in[1].value);
@@ -304,7 +304,7 @@ class interpreter {
   // The other axes of an entry may be in another order; those of a range are in the operand's.
   void run(const planner::slice_op& kind, const operation& o) {
     array& out = at(o.out.value);
-    const std::vector<extent>& from = shape(o.in[0].value);
+    const vector<extent>& from = shape(o.in[0].value);
     const bool is_entry = shape(o.out.value).size() < from.size();
     const char axis = o.in[0].labels[kind.axis];
     const extent inner = element_count(std::span(from).subspan(kind.axis + 1)),
@@ -337,7 +337,7 @@ class interpreter {
 
   void run(const planner::concat_op& kind, const operation& o) {
     array& out = at(o.out.value);
-    const std::vector<extent>& whole = shape(o.out.value);
+    const vector<extent>& whole = shape(o.out.value);
     const extent inner = element_count(std::span(whole).subspan(kind.axis + 1));
     extent first = 0;
     for (const use& u : o.in) {
@@ -345,7 +345,7 @@ class interpreter {
       part.in = {u};
       const extent length = program_.extent_of(u, o.out.labels[kind.axis]);
       for (extent i = 0; i < out.rows; ++i) {
-        std::vector<double> ordered(at(u.value).width);
+        vector<double> ordered(at(u.value).width);
         sum_row(part, i, ordered.data());
         for (extent k = 0; k < ordered.size(); ++k) {
           const extent outer = k / (length * inner), place = k / inner % length;
@@ -368,7 +368,7 @@ class interpreter {
   const planner::program& program_;
   extent tokens_, keep_;
   list_by<value_id, std::shared_ptr<array>> values_;
-  list_by<planner::group_id, std::vector<selected_pair>> pairs_;
+  list_by<planner::group_id, vector<selected_pair>> pairs_;
 };
 
 }  // namespace fmoe::reference_backend

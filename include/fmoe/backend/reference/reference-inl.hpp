@@ -16,7 +16,7 @@ class program_runner final : public executable {
       leaves_.push_back(leaf.argument >= 0 ? nullptr : stored(leaf));
   }
 
-  bool refresh(std::span<const ir::leaf_node> leaves, const std::vector<bool>& changed) override {
+  bool refresh(std::span<const ir::leaf_node> leaves, std::span<const bool> changed) override {
     for (extent i = 0; i < leaves.size(); ++i) {
       if (!changed[i]) continue;
       program_.leaves[i].data = leaves[i].data;
@@ -59,7 +59,7 @@ class program_runner final : public executable {
   }
 
   planner::program program_;
-  std::vector<std::shared_ptr<array>> leaves_;  // null if a call binds them
+  vector<std::shared_ptr<array>> leaves_;  // null if a call binds them
 };
 
 class reference final : public backend {

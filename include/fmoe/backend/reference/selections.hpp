@@ -7,8 +7,8 @@
 namespace fmoe::reference_backend {
 
 // Turns a row of scores into the selection that keeps these places.
-inline void keep(row scores, const std::vector<extent>& places, weighting weights) {
-  std::vector<double> of_all(scores.begin(), scores.end()), kept;
+inline void keep(row scores, const vector<extent>& places, weighting weights) {
+  vector<double> of_all(scores.begin(), scores.end()), kept;
   for (const extent k : places) kept.push_back(scores[k]);
   if (weights == weighting::softmax) softmax(kept);
   if (weights == weighting::softmax_of_all) softmax(of_all);
@@ -38,7 +38,7 @@ inline void top_k(row scores, const_row ranked, extent count, weighting weights)
 // Keeps the fewest of the best entries whose softmax over the whole row sums to `mass` or more, but
 // at least one.
 inline void top_p(row scores, double mass, weighting weights) {
-  std::vector<double> probabilities(scores.begin(), scores.end());
+  vector<double> probabilities(scores.begin(), scores.end());
   softmax(probabilities);
   auto places = best_first(scores);
   double sum = 0;
@@ -57,7 +57,7 @@ inline void product_top_k(const selection_rule& rule, const_row a, const_row b, 
   second.resize(rule.each);
   std::ranges::sort(first);
   std::ranges::sort(second);
-  std::vector<double> sums;
+  vector<double> sums;
   for (const extent i : first)
     for (const extent j : second) sums.push_back(a[i] + b[j]);
   reference_backend::top_k(sums, sums, rule.keep, rule.weights);  // not the one of expressions
@@ -79,9 +79,9 @@ inline void expert_choice(const selection_rule& rule, extent experts, const_row 
                           row scores) {
   const extent tokens = experts == 0 ? 0 : scores.size() / experts;
   const extent capacity = capacity_of(rule, tokens, experts);
-  std::vector<std::vector<extent>> kept(tokens);
+  vector<vector<extent>> kept(tokens);
   for (extent e = 0; e < experts; ++e) {
-    std::vector<double> column;
+    vector<double> column;
     for (extent t = 0; t < tokens; ++t) column.push_back(ranked[t * experts + e]);
     const auto order = best_first(column);
     for (extent k = 0; k < capacity; ++k) kept[order[k]].push_back(e);

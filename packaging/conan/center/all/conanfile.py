@@ -2,28 +2,20 @@
 import os
 
 from conan import ConanFile
-from conan.errors import ConanInvalidConfiguration
 from conan.tools.build import check_min_cppstd
 from conan.tools.files import copy, get, save
 from conan.tools.layout import basic_layout
 
 required_conan_version = ">=2.4"
 
-# What find_package(fmoe) makes of cmake/separate.cpp and of an MPI; cmake/dispatch.cmake and cmake/cuda.cmake are the library's own.
-TARGETS = {"separate": """\
-if(NOT TARGET fmoe::separate)
-  add_library(fmoe::separate INTERFACE IMPORTED)
-  target_link_libraries(fmoe::separate INTERFACE fmoe::fmoe)
-  target_compile_definitions(fmoe::separate INTERFACE FMOE_SEPARATE_COMPILATION)
-  target_sources(fmoe::separate INTERFACE ${CMAKE_CURRENT_LIST_DIR}/separate.cpp)
-endif()
-""", "mpi": """\
+# What find_package(fmoe) makes of an MPI; cmake/engine.cmake and cmake/cuda.cmake are the library's own.
+MPI = """\
 if(NOT TARGET fmoe::mpi)
   find_package(MPI 3.0 REQUIRED COMPONENTS CXX)
   add_library(fmoe::mpi INTERFACE IMPORTED)
   target_link_libraries(fmoe::mpi INTERFACE fmoe::fmoe MPI::MPI_CXX)
 endif()
-"""}
+"""
 MODULES = os.path.join("lib", "cmake", "fmoe")
 
 
@@ -35,10 +27,10 @@ class FmoeConan(ConanFile):
     topics = ("mixture-of-experts", "einsum", "tensor", "simd", "header-only")
     package_type = "header-library"
     settings = "os", "arch", "compiler", "build_type"
-    # with_eigen and with_xtensor bring a package; the others make a target: fmoe::separate, fmoe::dispatch, fmoe::mpi, fmoe::cuda.
-    # MPI and CUDA are those of the machine.
-    options = {name: [True, False] for name in ("with_eigen", "with_xtensor", "separate", "dispatch", "mpi", "cuda")}
-    default_options = {name: name == "separate" for name in options}
+    # with_eigen and with_xtensor bring a package; the others make a target: fmoe::mpi, fmoe::cuda. MPI and CUDA are those of the
+    # machine.
+    options = {name: [True, False] for name in ("with_eigen", "with_xtensor", "mpi", "cuda")}
+    default_options = {name: False for name in options}
     no_copy_source = True
 
     def layout(self):
@@ -59,8 +51,6 @@ class FmoeConan(ConanFile):
 
     def validate(self):
         check_min_cppstd(self, 20)
-        if self.options.dispatch and not (self.settings.os == "Linux" and self.settings.arch in ("x86_64", "armv8")):
-            raise ConanInvalidConfiguration("the option dispatch needs Linux on x86-64 or ARM64")
 
     def source(self):
         get(self, **self.conan_data["sources"][self.version], strip_root=True)
@@ -71,17 +61,16 @@ class FmoeConan(ConanFile):
     def package(self):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
-        for name in ("separate.cpp", "dispatch.cmake", "dispatch.cpp", "dispatch_level.cpp", "cuda.cmake", "cuda.cpp", "cuda.cu"):
+        for name in ("engine.cmake", "engine.cpp", "engine_level.cpp", "at_level.cpp", "cuda.cmake", "cuda.cpp", "cuda.cu"):
             copy(self, name, os.path.join(self.source_folder, "cmake"), os.path.join(self.package_folder, MODULES))
-        for name, text in TARGETS.items():
-            save(self, os.path.join(self.package_folder, MODULES, f"{name}.cmake"), text)
+        save(self, os.path.join(self.package_folder, MODULES, "mpi.cmake"), MPI)
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "fmoe")
-        self.cpp_info.set_property("cmake_target_name", "fmoe::fmoe")
+        self.cpp_info.set_property("cmake_target_name", "fmoe::header_only")
         self.cpp_info.set_property("pkg_config_name", "fmoe")
         self.cpp_info.set_property("cmake_build_modules", [os.path.join(MODULES, f"{name}.cmake")
-                                                           for name in ("separate", "dispatch", "mpi", "cuda") if self.options.get_safe(name)])
+                                                           for name in ("engine", "mpi", "cuda") if self.options.get_safe(name, True)])
         self.cpp_info.bindirs = []
         self.cpp_info.libdirs = []
         if self.settings.os in ("Linux", "FreeBSD"):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 # Installs the checkout that contains this folder; scripts/packages submission writes a port that downloads an archive instead.
-cmake_path(SET SOURCE_PATH NORMALIZE "${CURRENT_PORT_DIR}/../../../..")
-set(VCPKG_BUILD_TYPE release)  # header-only
+file(REAL_PATH "${CURRENT_PORT_DIR}" port)  # which may be a link
+cmake_path(SET SOURCE_PATH NORMALIZE "${port}/../../../..")
+set(VCPKG_BUILD_TYPE release)  # nothing is compiled
 
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -Dfmoe_FIND_DEPENDENCIES=OFF)
 vcpkg_cmake_install()

@@ -124,7 +124,7 @@ class excluder {
       c_[at.c] += coefficient;
       return;
     }
-    const exclude_step::axis one{1, 1, std::vector<extent>()};
+    const exclude_step::axis one{1, 1, vector<extent>()};
     const std::span axes(s_.free);
     const exclude_step::axis& last = axes.empty() ? one : axes.back();
     const extent width = last.c == 1 ? lanes<T, Arch> : 1;

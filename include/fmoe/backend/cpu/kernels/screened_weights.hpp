@@ -3,12 +3,12 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include <fmoe/backend/cpu/kernels/gemm.hpp>
 #include <fmoe/backend/cpu/kernels/narrow.hpp>
 #include <fmoe/backend/cpu/kernels/tile_product.hpp>
 #include <fmoe/base/memory.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -44,7 +44,7 @@ struct screened_weights {
   memory panels;  // of integers
   // By column: a score is (q_x . q_g) scale_x scale_g, and its error is below by_norm |x| +
   // by_rounding |x - x^| + floor.
-  std::vector<float> scales, by_norm, by_rounding;
+  vector<float> scales, by_norm, by_rounding;
   static constexpr float floor = 0x1p-125f;
 
   screened_weights(extent k, extent n)

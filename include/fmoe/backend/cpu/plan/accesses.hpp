@@ -3,9 +3,8 @@
 // general, so that a new kind without one does not compile.
 #pragma once
 
-#include <vector>
-
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -20,7 +19,7 @@ struct access {
   access_mode mode;
 };
 
-using access_list = std::vector<access>;
+using access_list = vector<access>;
 
 // The accesses of one step, those of a loop's or a group's body among them, in the order in which
 // the step names them.
@@ -180,7 +179,7 @@ class access_collector {
   void write(const view& v) { found_.push_back({v, access_mode::write}); }
   void update(const view& v) { found_.push_back({v, access_mode::update}); }
   void read_weight(extent weight) { read({.storage = plan_.weights[weight].storage}); }
-  void read_others(const std::vector<epilogue>& epilogues) {
+  void read_others(const vector<epilogue>& epilogues) {
     for (const epilogue& e : epilogues)
       if (e.what != pass_kind::map) read(e.other);
   }

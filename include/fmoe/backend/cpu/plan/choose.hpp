@@ -39,10 +39,10 @@ class shape_search {
 
   // Returns plans of many shapes, the quickest first. One choice after the other is made with the
   // best of those before it.
-  std::vector<shaped_plan> all() {
+  vector<shaped_plan> all() {
     plan_shape best = how_.shape;
     best.streamed = how_.on.l2 * 5 / 16;
-    const std::vector<extent> tiles = tiles_to_try();
+    const vector<extent> tiles = tiles_to_try();
     if (tiles.size() == 1) best.tile = tiles.front();
     add(best);
     constexpr double short_call = 300e-6;  // seconds, of which a search would take too much
@@ -65,11 +65,11 @@ class shape_search {
  private:
   // Even parts of the tokens. One thread does not split few tokens: on no machine that was measured
   // did it gain.
-  std::vector<extent> tiles_to_try() const {
+  vector<extent> tiles_to_try() const {
     constexpr extent most = 1024, few = 192;
     const extent tokens = program_.token_count;
     if (how_.threads == 1 && tokens > 0 && tokens <= few) return {tokens};
-    std::vector<extent> tiles;
+    vector<extent> tiles;
     for (extent parts = 1; parts <= tokens; parts += std::max<extent>(1, parts / 3)) {
       const extent tile = divide_up(tokens, parts);
       if (tile > most) continue;
@@ -102,7 +102,7 @@ class shape_search {
 
   const planner::program& program_;
   const planner::plan_options& how_;
-  std::vector<shaped_plan> tried_;
+  vector<shaped_plan> tried_;
 };
 
 }  // namespace fmoe::cpu

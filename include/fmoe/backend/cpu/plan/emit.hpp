@@ -65,21 +65,21 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::gemm_op&, const operation& o, const stream_loop* l,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use &a = o.in[0], &w = o.in[1];
-    const std::string rows =
+    const axis_labels rows =
         planner::labels_where(o.out.labels, [&](char c) { return has(a.labels, c); });
-    const std::string summed = a.labels.substr(rows.size());
-    const std::string columns = o.out.labels.substr(rows.size());
-    const std::string batch = planner::labels_where(rows, [&](char c) { return has(w.labels, c); });
+    const axis_labels summed = a.labels.substr(rows.size());
+    const axis_labels columns = o.out.labels.substr(rows.size());
+    const axis_labels batch = planner::labels_where(rows, [&](char c) { return has(w.labels, c); });
     gemm_step s;
     s.text = text(o);
     s.K = program_.size_of(a, summed);
     s.N = program_.size_of(o.out, columns);
-    std::vector<axis_stride> depth = axes(w, summed);
+    vector<axis_stride> depth = axes(w, summed);
     for (extent k = 0; k < depth.size(); ++k)
       depth[k].length = program_.extent_of(a, summed[k]);  // without the row of a bias
-    const std::string batches = o.in_group() ? o.expert + batch : batch;
+    const axis_labels batches = o.in_group() ? o.expert + batch : batch;
     if (o.in_group()) s.expert_step = program_.size_of(w, batch);
     s.weight = weight({.storage = storage_of(w.value),
                        .batch = axes(w, batches),
@@ -94,7 +94,7 @@ class emitter : plan_layout {
     s.c = makes_chunks ? in_loop(o.out.value, l) : whole(o.out.value);
     s.rows = {{0, 0, 0}};
     for (const char c : rows) {
-      std::vector<gemm_step::row> more;
+      vector<gemm_step::row> more;
       for (const auto& r : s.rows)
         for (extent i = 0; i < program_.extent_of(a, c); ++i)
           more.push_back({r.a + i * program_.stride(a, c), r.c + i * program_.stride(o.out, c),
@@ -110,12 +110,12 @@ class emitter : plan_layout {
 
   // A product that no pass has matched runs as the most general kind.
   void emit(const planner::product_op&, const operation& o, const stream_loop* l,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     emit(planner::batched_op{}, o, l, steps);
   }
 
   void emit(const planner::batched_op&, const operation& o, const stream_loop* l,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use &a = o.in[0], &b = o.in[1];
     batched_step s{.text = text(o),
                    .a = whole(a.value),
@@ -136,11 +136,11 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::reduce_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use& a = o.in[0];
     reduce_step s = reduction(o, a);
     s.epilogues = epilogues(o, nullptr);
-    std::string seen = o.out.labels;
+    axis_labels seen = o.out.labels;
     for (const char c : a.labels) {
       if (has(seen, c)) continue;
       seen += c;
@@ -150,7 +150,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::token_sum_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use& a = o.in[0];
     const use* b = o.in.size() > 1 ? &o.in[1] : nullptr;
     if (program_[a.value].selection) {
@@ -164,7 +164,7 @@ class emitter : plan_layout {
                      .c = whole(o.out.value),
                      .block = options_.sum_block};
     for (const char c : o.out.labels) s.out.push_back(nest(&a, b, o.out, c));
-    std::string seen = o.out.labels;
+    axis_labels seen = o.out.labels;
     for (const use& u : o.in)
       for (const char c : u.labels) {
         if (has(seen, c)) continue;
@@ -176,9 +176,9 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::screen_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use &a = o.in[0], &w = o.in[1];
-    const std::string columns =
+    const axis_labels columns =
         planner::labels_where(w.labels, [&](char c) { return !has(a.labels, c); });
     screen_step s{.text = text(o),
                   .rule = kind.rule,
@@ -200,7 +200,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::gather_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use &selection = o.in[0], &rows = o.in[1];
     const value& s = program_[selection.value];
     steps.push_back(gather_step{.text = text(o),
@@ -215,7 +215,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::rescale_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const value& s = program_[o.in[0].value];
     steps.push_back(rescale_step{.text = text(o),
                                  .selection = whole(o.in[0].value),
@@ -227,7 +227,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::sample_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use &selection = o.in[0], &x = o.in[1], &rows = o.in[2];
     const value& s = program_[selection.value];
     steps.push_back(sample_step{.text = text(o),
@@ -245,7 +245,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::slice_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use& a = o.in[0];
     reduce_step s = reduction(o, a);
     s.a.offset = kind.first * program_.stride(a, a.labels[kind.axis]);
@@ -254,7 +254,7 @@ class emitter : plan_layout {
 
   // The two lists lie behind each other: each is a sum along one axis of the s x s pairs.
   void emit(const planner::unpair_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use& a = o.in[0];
     const extent s = program_[o.out.value].shape.back();
     if (program_[a.value].selection) {
@@ -267,7 +267,7 @@ class emitter : plan_layout {
                                   .list = s});
       return;
     }
-    const std::string lead = a.labels.substr(0, a.labels.size() - 1);
+    const axis_labels lead = a.labels.substr(0, a.labels.size() - 1);
     for (const extent list : {extent{0}, extent{1}}) {
       reduce_step sum{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
       sum.c.offset = list * s;
@@ -281,7 +281,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::row_function_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const value& in = program_[o.in[0].value];
     row_function_step s{.text = text(o),
                         .fn = kind.fn,
@@ -299,7 +299,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::row_norm_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const value& in = program_[o.in[0].value];
     steps.push_back(row_norm_step{.text = text(o),
                                   .which = kind.which,
@@ -310,7 +310,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::exclude_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     exclusion made(program_, o);
     exclude_step s = made.take();
     s.text = text(o);
@@ -320,7 +320,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::concat_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     extent offset = 0;
     const char axis = o.out.labels[kind.axis];
     for (const use& a : o.in) {
@@ -336,7 +336,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::select_op& kind, const operation& o, const stream_loop* l,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     if (is_barrier(o)) return steps.push_back(expert_choice(kind, o));
     const value& out = program_[o.out.value];
     const bool has_lists = takes_two_rows(kind.rule.what);
@@ -352,7 +352,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::pick_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const use& a = o.in[0];
     pick_step s{.text = text(o), .a = whole(a.value), .c = whole(o.out.value)};
     if (o.expert != 0) (kind.by_place ? s.place : s.a.expert) = program_.stride(a, o.expert);
@@ -363,8 +363,7 @@ class emitter : plan_layout {
     steps.push_back(std::move(s));
   }
 
-  void emit(const planner::keep_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+  void emit(const planner::keep_op&, const operation& o, const stream_loop*, vector<step>& steps) {
     const extent keep = program_[o.in[1].value].keep;
     steps.push_back(keep_step{.text = text(o),
                               .a = whole(o.in[0].value),
@@ -375,24 +374,22 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::take_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     steps.push_back(taken(o, kind.spreads));
   }
-  void emit(const planner::weigh_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+  void emit(const planner::weigh_op&, const operation& o, const stream_loop*, vector<step>& steps) {
     steps.push_back(weighed(o));
   }
   void emit(const planner::reweigh_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     steps.push_back(reweighed(kind, o));
   }
   void emit(const planner::expert_sum_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     steps.push_back(expert_sum(o));
   }
 
-  void emit(const planner::put_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+  void emit(const planner::put_op&, const operation& o, const stream_loop*, vector<step>& steps) {
     steps.push_back(put_step{.text = text(o),
                              .a = whole(o.in[0].value),
                              .selection = whole(o.in[1].value),
@@ -402,7 +399,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::pointwise_op&, const operation& o, const stream_loop* l,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const extent columns = program_[o.out.value].size();
     steps.push_back(
         pointwise_step{.text = text(o),
@@ -414,7 +411,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::append_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const value& out = program_[o.out.value];
     steps.push_back(append_step{.text = text(o),
                                 .a = whole(o.in[0].value),
@@ -424,7 +421,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::kept_op& kind, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const value& out = program_[o.out.value];
     steps.push_back(kept_step{.text = text(o),
                               .what = kind.what,
@@ -435,7 +432,7 @@ class emitter : plan_layout {
   }
 
   void emit(const planner::expand_op&, const operation& o, const stream_loop*,
-            std::vector<step>& steps) {
+            vector<step>& steps) {
     const value& out = program_[o.out.value];
     steps.push_back(expand_step{.text = text(o),
                                 .selection = whole(o.in[0].value),
@@ -446,7 +443,7 @@ class emitter : plan_layout {
   }
 
   // Emits all operations of a group; the last one adds the results.
-  void emit_group(planner::group_id id, std::vector<step>& steps) {
+  void emit_group(planner::group_id id, vector<step>& steps) {
     const planner::expert_group& g = program_.groups[id];
     group_step s;
     s.experts = g.experts;
@@ -468,11 +465,11 @@ class emitter : plan_layout {
 
   // The steps of one operation, by its kind. A loop cuts products, pointwise operations and
   // selections; every other kind stands outside of loops.
-  void emit(const operation& o, const stream_loop* l, std::vector<step>& steps) {
+  void emit(const operation& o, const stream_loop* l, vector<step>& steps) {
     visit([&](const auto& kind) { emit(kind, o, l, steps); }, o.what);
   }
 
-  std::vector<value_id> made_in_stage_;  // by the operations of the last stage
+  vector<value_id> made_in_stage_;  // by the operations of the last stage
 };
 
 }  // namespace fmoe::cpu

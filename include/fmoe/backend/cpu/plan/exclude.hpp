@@ -3,9 +3,9 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::cpu {
@@ -31,7 +31,7 @@ class exclusion {
 
   exclude_step take() { return std::move(step_); }
 
-  std::vector<const planner::use*> operands;  // factors first
+  vector<const planner::use*> operands;  // factors first
 
  private:
   // True if the operand has no axis of its own in the result.
@@ -59,7 +59,7 @@ class exclusion {
     step_.other = axis(mask_.masked[0]);
     step_.group = axis(mask_.masked[1]);
     for (const char c : own_) step_.free.push_back(axis(c));
-    std::string seen = mask_.masked + own_;
+    axis_labels seen = mask_.masked + own_;
     for (const planner::use* u : operands)
       for (const char c : u->labels) {
         if (has(seen, c)) continue;
@@ -69,7 +69,7 @@ class exclusion {
   }
 
   void set_pairs() {
-    std::vector<index_pair> pairs = *mask_.left_out;
+    vector<index_pair> pairs = *mask_.left_out;
     if (!mask_.swapped)
       for (auto& [i, j] : pairs) std::swap(i, j);
     std::ranges::sort(pairs);
@@ -86,7 +86,7 @@ class exclusion {
   const planner::program& program_;
   const planner::use& out_;
   const planner::exclude_op& mask_;
-  std::string own_;  // the labels of the result that are not the mask's
+  axis_labels own_;  // the labels of the result that are not the mask's
   exclude_step step_;
 };
 

@@ -81,8 +81,8 @@ class plan_layout {
     return r;
   }
 
-  std::vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
-    std::vector<epilogue> r;
+  vector<epilogue> epilogues(const operation& o, const stream_loop* l) {
+    vector<epilogue> r;
     const extent width = program_[o.out.value].size();
     for (const planner::pass& p : o.passes) {
       epilogue e{.what = p.what, .f = p.f};
@@ -111,8 +111,8 @@ class plan_layout {
     return planner::text_of(program_, o);
   }
 
-  std::vector<axis_stride> axes(const use& u, const std::string& labels) const {
-    std::vector<axis_stride> r;
+  vector<axis_stride> axes(const use& u, const axis_labels& labels) const {
+    vector<axis_stride> r;
     for (const char c : labels) r.push_back({program_.extent_of(u, c), program_.stride(u, c)});
     return r;
   }
@@ -273,7 +273,7 @@ class plan_layout {
                         .block = options_.sum_block};
     const extent blocks = divide_up(plan_.token_count, std::max<extent>(1, sum.block));
     sum.together = sum.block * std::clamp<extent>(blocks, 1, expert_sum_step::most_blocks);
-    std::string seen(1, expert);
+    axis_labels seen(1, expert);
     for (const char c : o.out.labels)
       if (c != expert) {
         sum.out.push_back(nest(&a, b, o.out, c));

@@ -4,12 +4,11 @@
 // is placed first, each at the lowest free offset. A streaming loop counts as one moment.
 #pragma once
 
-#include <vector>
-
 #include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cpu/plan/rounding.hpp>
 #include <fmoe/backend/cpu/plan/stream.hpp>
 #include <fmoe/base/memory.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -56,21 +55,20 @@ struct placement {
   extent once = 0;  // the elements of values of scope `call`, which come after those of all tokens
 };
 
-inline const stream_loop* loop_of(const std::vector<stream_loop>& loops, extent operation) {
+inline const stream_loop* loop_of(const vector<stream_loop>& loops, extent operation) {
   for (const stream_loop& l : loops)
     if (std::ranges::count(l.operations, operation) > 0) return &l;
   return nullptr;
 }
 
-inline const stream_loop* chunked_in(const std::vector<stream_loop>& loops,
-                                     planner::value_id value) {
+inline const stream_loop* chunked_in(const vector<stream_loop>& loops, planner::value_id value) {
   for (const stream_loop& l : loops)
     if (std::ranges::count(l.values, value) > 0) return &l;
   return nullptr;
 }
 
 inline extent row_width(const planner::program& p, const planner::plan_options& o,
-                        const std::vector<stream_loop>& loops, planner::value_id v) {
+                        const vector<stream_loop>& loops, planner::value_id v) {
   const planner::value& x = p[v];
   const extent line = o.on.cache_line / o.element_bytes;
   if (x.selection) {
@@ -111,7 +109,7 @@ inline bool shares_group(const planner::program& p, const planner::plan_options&
 }
 
 inline placement place(const planner::program& p, const planner::plan_options& options,
-                       const std::vector<stream_loop>& loops, extent tile) {
+                       const vector<stream_loop>& loops, extent tile) {
   struct life {
     planner::value_id value{};
     extent from = all;  // the first and the last moment at which the value is needed
@@ -140,7 +138,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   for (const planner::operation& o : p.operations)
     if (planner::is<planner::put_op>(o) && shares_group(p, options, p.groups[o.group], tile))
       result.listed[shared.home_of(o.in[0].value)] = p.groups[o.group].keep;
-  std::vector<life> lives;
+  vector<life> lives;
   for (const planner::value_id v : p.values.ids()) {
     if (p[v].leaf || p[v].is_constant()) continue;
     if (shared.home_of(v) != v || shared.output_of(v)) continue;

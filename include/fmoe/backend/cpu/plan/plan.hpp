@@ -44,7 +44,7 @@ enum class row_rounding : std::uint8_t {
 
 struct packed_weight {  // [depth, columns] in panels, once for each batch position
   extent storage = 0;
-  std::vector<axis_stride> batch{}, depth{}, columns{};
+  vector<axis_stride> batch{}, depth{}, columns{};
   extent batches = 0, K = 0, N = 0;
   bool screened = false;  // in 16 bits, and by columns
   row_rounding rounding = row_rounding::none;
@@ -65,7 +65,7 @@ struct stage {
 };
 
 struct plan_result {
-  std::vector<extent> shape;  // without the token axis
+  vector<extent> shape;  // without the token axis
   bool per_token = true;
   extent made_in = 0;                     // a stage
   std::optional<sparse_result> sparse{};  // if it has only some rows
@@ -90,13 +90,13 @@ struct plan {
   double read_seconds = 0, multiply_add_seconds = 0;
   bool tokens = true;           // if false, the plan is computed whole, as one token
   bool has_plain_sums = false;  // calls bind plain arrays for results without tokens
-  std::vector<storage_row> storages;
-  std::vector<packed_weight> weights;
-  std::vector<step> prologue;  // constants, made once
-  std::vector<step> steps;
-  std::vector<row_range> shared;  // of `steps`, ascending; empty for a plan of one thread
-  std::vector<stage> stages;
-  std::vector<plan_result> results;
+  vector<storage_row> storages;
+  vector<packed_weight> weights;
+  vector<step> prologue;  // constants, made once
+  vector<step> steps;
+  vector<row_range> shared;  // of `steps`, ascending; empty for a plan of one thread
+  vector<stage> stages;
+  vector<plan_result> results;
 
   // Is one of the steps of this kind?
   template <class Kind>

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <span>
 #include <utility>
-#include <vector>
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/base/dtype.hpp>
+#include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
 #include <fmoe/planner/machine.hpp>
 
@@ -64,7 +64,7 @@ class prediction {
   // Of the whole call, and of each step in the order in which it is printed: a loop or a group
   // stands before the steps of its body and has their time.
   double seconds() const { return total_; }
-  const std::vector<double>& of_steps() const { return steps_; }
+  const vector<double>& of_steps() const { return steps_; }
 
   // What one weight takes: to read it, and its arithmetic with one row.
   double read_seconds() const { return element_bytes_ / from_cache(products_, weights_); }
@@ -121,7 +121,7 @@ class prediction {
   }
 
   // The bytes of packed weights that a call reads.
-  double weights_of(const std::vector<step>& steps) const {
+  double weights_of(const vector<step>& steps) const {
     double n = 0;
     for (const step& s : steps) visit([&](const auto& kind) { n += weights_of(kind); }, s);
     return n;
@@ -135,7 +135,7 @@ class prediction {
   static double weights_of(const auto&) { return 0; }
 
   // The passes over so many elements. A map takes several operations, the others take one.
-  double passes(const std::vector<epilogue>& all, double elements) const {
+  double passes(const vector<epilogue>& all, double elements) const {
     double flops = 0;
     for (const epilogue& e : all) {
       const bool is_simple = e.what != pass_kind::map || e.f == number_function{pointwise::relu};
@@ -215,13 +215,12 @@ class prediction {
            passes(s.epilogues, each * keep);
   }
 
-  static double count(const std::vector<nest_axis>& axes) {
+  static double count(const vector<nest_axis>& axes) {
     double n = 1;
     for (const nest_axis& a : axes) n *= static_cast<double>(a.length);
     return n;
   }
-  double nest(const std::vector<nest_axis>& out, const std::vector<nest_axis>& summed,
-              double rows) const {
+  double nest(const vector<nest_axis>& out, const vector<nest_axis>& summed, double rows) const {
     return rows * count(out) * (3 + 5 * count(summed)) / alone_.flops;
   }
   double time(const batched_step& s, double rows) const {
@@ -356,8 +355,8 @@ class prediction {
 
   // Returns the time of one run of some steps that make so many rows. Threads share the rows of
   // some of them, which are handed over in every chunk.
-  double add_all(const std::vector<step>& steps, const std::vector<row_range>& shared,
-                 const stage& of, double rows, double runs, double chunks = 1) {
+  double add_all(const vector<step>& steps, const vector<row_range>& shared, const stage& of,
+                 double rows, double runs, double chunks = 1) {
     double sum = 0;
     for (extent i = of.first; i < of.end; ++i) {
       const auto range = std::ranges::find_if(
@@ -405,8 +404,8 @@ class prediction {
   double tokens_ = 0, rounds_ = 1;  // of a tile, and tiles one after the other
   machine_rates alone_{}, products_{};
   double rows_rate_ = 0;
-  std::vector<double> bytes_;  // of an element, by storage
-  std::vector<double> steps_;
+  vector<double> bytes_;  // of an element, by storage
+  vector<double> steps_;
 };
 
 }  // namespace fmoe::cpu

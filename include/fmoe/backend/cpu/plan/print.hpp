@@ -64,7 +64,7 @@ class plan_printer {
     return "";
   }
 
-  void lines(const std::vector<step>& steps, int depth, const char* lead) {
+  void lines(const vector<step>& steps, int depth, const char* lead) {
     for (const step& s : steps) {
       if (is_noted_ && !notes_.empty()) {
         if (!notes_.front().empty()) note_ = "  (" + notes_.front() + ")";
@@ -226,7 +226,7 @@ class plan_printer {
         edges_ << "  x" << count_ << " -> s" << a.where.storage << ";\n";
     }
   }
-  void finish(const std::vector<epilogue>& passes) {
+  void finish(const vector<epilogue>& passes) {
     for (const epilogue& e : passes) {
       const char* what = e.what == pass_kind::map ? e.f.name() : sign_of(e.what);
       text_ << " | " << what;
@@ -243,12 +243,12 @@ class plan_printer {
   bool is_noted_ = false;               // the prologue is not
   std::string note_;                    // for the end of the line
   detail::text_stream text_, dot_, boxes_, edges_;
-  std::vector<bool> used_;  // by storage
+  vector<bool> used_;  // by storage
   int count_ = 0;
 };
 
 inline backend::description print(const plan& p, const prediction& times, extent element_bytes) {
-  std::vector<std::string> seconds;
+  vector<std::string> seconds;
   for (const double of : times.of_steps()) seconds.push_back(detail::time_text(of));
   const plan_printer printed(p, seconds);
   const extent kib = divide_up(p.arena * element_bytes, 1024);

@@ -21,7 +21,7 @@ inline row_rounding rounding_of(const planner::program& p, const planner::plan_o
   if (o.bf16_products && leaf.type == dtype::bfloat16) return row_rounding::bf16;
   if (!o.int8_products || leaf.type != dtype::q8) return row_rounding::none;
   const quantized_layout layout(leaf.type, element_count(leaf.shape), leaf.axis);
-  std::vector<axis_stride> depth;
+  vector<axis_stride> depth;
   for (const char c : product.in[0].labels)
     if (!has(product.out.labels, c))
       depth.push_back({p.extent_of(product.in[0], c), p.stride(product.in[1], c)});
@@ -33,7 +33,7 @@ inline row_rounding rounding_of(const planner::program& p, const planner::plan_o
 inline extent rounded_size(const planner::program& p, const planner::operation& product,
                            const stream_loop* loop, extent rows) {
   const planner::use& a = product.in[0];
-  const std::string kept =
+  const axis_labels kept =
       planner::labels_where(product.out.labels, [&](char c) { return has(a.labels, c); });
   extent k = p.size_of(a, a.labels.substr(kept.size()));
   const bool is_cut = loop != nullptr && std::ranges::count(loop->values, product.out.value) == 0;

@@ -54,24 +54,21 @@ class row_sharing {
     skip_body(s);
     return t;
   }
-  void skip(const std::vector<step>& steps, const stage& of) {
+  void skip(const vector<step>& steps, const stage& of) {
     for (extent i = of.first; i < of.end; ++i) next(steps[i]);
   }
   void skip_body(const step& s) {
-    const auto skip_all = [&](const std::vector<step>& body) {
-      skip(body, {false, 0, body.size()});
-    };
+    const auto skip_all = [&](const vector<step>& body) { skip(body, {false, 0, body.size()}); };
     if (const auto* l = get_if<loop_step>(&s)) skip_all(l->body);
     if (const auto* g = get_if<group_step>(&s)) skip_all(g->body);
   }
 
   // A list of steps that a tile runs so many times.
-  void find(std::vector<step>& steps, const stage& of, extent times_a_tile,
-            std::vector<row_range>& found) {
+  void find(vector<step>& steps, const stage& of, extent times_a_tile, vector<row_range>& found) {
     for (extent i = of.first; i < of.end;) {
       row_range r{i, i, 1};
       times all;
-      std::vector<extent> used;
+      vector<extent> used;
       for (; r.end < of.end && makes_rows_alone(steps[r.end]); ++r.end) {
         if (!lie_apart(used, steps[r.end])) break;
         const times t = next(steps[r.end]);
@@ -97,7 +94,7 @@ class row_sharing {
 
   // Adds the storages of a step to those of the steps before it, unless one of its rows shares
   // memory with another row of theirs: a thread may be some steps ahead of another one.
-  bool lie_apart(std::vector<extent>& used, const step& s) const {
+  bool lie_apart(vector<extent>& used, const step& s) const {
     const extent known = used.size();
     for (const access& a : accesses(plan_, s)) {
       const storage_row& x = plan_.storages[a.where.storage];

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/number_function.hpp>
 #include <fmoe/base/variant.hpp>
+#include <fmoe/base/vector.hpp>
 
 namespace fmoe::cpu {
 
@@ -39,10 +39,10 @@ struct axis_stride {  // one label of a constant
 };
 
 // Returns the offset of every combination of the axes, row-major.
-inline std::vector<extent> offsets(const std::vector<axis_stride>& axes) {
-  std::vector<extent> r{0};
+inline vector<extent> offsets(const vector<axis_stride>& axes) {
+  vector<extent> r{0};
   for (const axis_stride& a : axes) {
-    std::vector<extent> more;
+    vector<extent> more;
     more.reserve(r.size() * a.length);
     for (const extent base : r)
       for (extent i = 0; i < a.length; ++i) more.push_back(base + i * a.stride);
@@ -61,13 +61,13 @@ struct gemm_step {
     extent a, c, weight;  // offsets; that of the weight counts batches
     bool operator==(const row&) const = default;
   };
-  std::vector<row> rows{};
+  vector<row> rows{};
   // Rows and columns of w for each unit of the loop; 0 if the loop does not cut them.
   extent k_step = 0, n_step = 0;
   extent expert_step = 0;   // batches of w for each expert of a group
   bool accumulate = false;  // the sum starts from the content of c
   bool ranks = false;       // on a GPU: what follows from the result ranks experts
-  std::vector<epilogue> epilogues{};
+  vector<epilogue> epilogues{};
 };
 
 struct nest_axis {  // one loop of a small product; strides in elements
@@ -78,9 +78,9 @@ struct nest_axis {  // one loop of a small product; strides in elements
 struct batched_step {  // for each token: c[out] = sum over summed of a[...] b[...]
   std::string text;
   view a, b, c;
-  std::vector<nest_axis> out{}, summed{};  // the last axis of `out` is the vector
-  extent columns = 0;                      // columns in a row of c
-  std::vector<epilogue> epilogues{};
+  vector<nest_axis> out{}, summed{};  // the last axis of `out` is the vector
+  extent columns = 0;                 // columns in a row of c
+  vector<epilogue> epilogues{};
   enum class cut : std::uint8_t {
     none,
     out,
@@ -92,9 +92,9 @@ struct batched_step {  // for each token: c[out] = sum over summed of a[...] b[.
 struct reduce_step {
   std::string text;
   view a, c;
-  std::vector<nest_axis> out{}, summed{};
+  vector<nest_axis> out{}, summed{};
   extent columns = 0;
-  std::vector<epilogue> epilogues{};
+  vector<epilogue> epilogues{};
 };
 
 // c[t, N] = sum over the rows of selections, and over the selected k of each row, of
@@ -104,7 +104,7 @@ struct gather_step {
   view selection, table, c;
   extent rows = 0, keep = 0, N = 0;
   extent table_row = 0;  // elements from the table of one row to the next; 0 if they share it
-  std::vector<epilogue> epilogues{};
+  vector<epilogue> epilogues{};
 };
 
 struct rescale_step {  // c[t, row, k] = value * factors[index]
@@ -120,7 +120,7 @@ struct sample_step {
   view selection, x, table, c;
   extent rows = 0, keep = 0, K = 0, table_row = 0;
   bool multiplies = true, weighs = true;
-  std::vector<epilogue> epilogues{};
+  vector<epilogue> epilogues{};
 };
 
 struct pointwise_step {  // c = a, then the epilogues
@@ -128,7 +128,7 @@ struct pointwise_step {  // c = a, then the epilogues
   view a, c;
   extent columns = 0;
   extent column_step = 0;  // for each unit of the enclosing loop
-  std::vector<epilogue> epilogues{};
+  vector<epilogue> epilogues{};
 };
 
 struct row_function_step {
@@ -170,15 +170,15 @@ struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
   view a, selection, scratch;
   extent weight = 0;
   extent K = 0, N = 0, keep = 0;
-  std::vector<epilogue> epilogues{};
+  vector<epilogue> epilogues{};
 };
 
 // c[out] = sum over the tokens of a call, and over `summed`, of a[...] b[...]; b may not exist.
 struct token_sum_step {
   std::string text;
   view a, b, c;
-  std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
-  extent block = 0;                        // tokens that are summed by themselves
+  vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
+  extent block = 0;                   // tokens that are summed by themselves
 };
 
 // c[n, N] = sum over the tokens of a call of selection[t, n] b[t, N]; b may not exist.
@@ -233,7 +233,7 @@ struct expand_step {  // a selection as dense rows
 struct pick_step {  // in a group: c[row] = a[token of the row], with its axes in order
   std::string text;
   view a, c;
-  std::vector<nest_axis> out{};
+  vector<nest_axis> out{};
   extent place = 0;  // elements of a from one place of the token's entries to the next
 };
 
@@ -250,7 +250,7 @@ struct take_step {
   view selection, a, c;
   extent rows = 0, keep = 0;
   nest_axis row{}, entry{};  // the strides of rows of selections, and of experts and of places
-  std::vector<nest_axis> out{};
+  vector<nest_axis> out{};
   extent columns = 0;  // of c
   bool spreads = false;
 };
@@ -288,7 +288,7 @@ struct expert_sum_step {
   view selection;
   operand a, b;
   view c;
-  std::vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
+  vector<nest_axis> out{}, summed{};  // the last of `out` is the vector
   extent experts = 0, keep = 0, expert_stride = 0;
   extent block = 0;     // tokens that are summed by themselves
   extent together = 0;  // tokens whose rows of an expert are brought together: some blocks
@@ -307,21 +307,21 @@ struct exclude_step {
   static constexpr extent most_operands = 8;
   struct axis {
     extent length, c;
-    std::vector<extent> strides;  // by operand
+    vector<extent> strides;  // by operand
     bool operator==(const axis&) const = default;
   };
   std::string text;
-  std::vector<view> operands{};
+  vector<view> operands{};
   // The number of operands, the first ones, without an axis of their own in the result.
   extent factors = 0;
   view c;  // holds the sum of all
   axis group, other;
   // Axes that only factors sum over, other summed axes, and axes of the result, whose last one is
   // the vector.
-  std::vector<axis> inner{}, outer{}, free{};
+  vector<axis> inner{}, outer{}, free{};
   // The groups, and the end of each group's places in the list.
-  std::vector<extent> groups{}, ends{};
-  std::vector<extent> left_out{};  // places of the other axis, ascending in each group
+  vector<extent> groups{}, ends{};
+  vector<extent> left_out{};  // places of the other axis, ascending in each group
   // One operand has an axis of its own in the result, which is contiguous in both.
   bool is_row = false;
 };
@@ -395,8 +395,8 @@ struct row_range {
 struct loop_step {  // `length` units in chunks
   char label = 0;
   extent length = 0, chunk = 0;
-  std::vector<step> body;
-  std::vector<row_range> shared{};  // of the body
+  vector<step> body;
+  vector<row_range> shared{};  // of the body
 };
 
 // For each expert, the rows of its tokens in chunks. It sets c to 0 first, and c is complete after
@@ -405,10 +405,10 @@ struct group_step {
   std::string text;
   view selection, c;
   extent experts = 0, keep = 0, columns = 0;
-  extent rows = 0;         // rows of a chunk
-  extent scratch = 0;      // the offset in the arena of the lists of tokens
-  std::vector<step> body;  // its last step puts the results
-  std::vector<epilogue> epilogues{};
+  extent rows = 0;     // rows of a chunk
+  extent scratch = 0;  // the offset in the arena of the lists of tokens
+  vector<step> body;   // its last step puts the results
+  vector<epilogue> epilogues{};
 };
 
 // Returns the elements that the lists of a group take: a start and a place for each expert, and

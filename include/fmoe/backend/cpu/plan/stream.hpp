@@ -5,18 +5,18 @@
 #pragma once
 
 #include <optional>
-#include <vector>
 
+#include <fmoe/base/vector.hpp>
 #include <fmoe/planner/options.hpp>
 #include <fmoe/planner/program.hpp>
 
 namespace fmoe::cpu {
 
-struct stream_loop {                      // the operations run once for each chunk
-  char label;                             // the name that the first producer gives it
-  extent length, chunk;                   // in units of the axis
-  std::vector<extent> operations;         // in order
-  std::vector<planner::value_id> values;  // these exist only as chunks
+struct stream_loop {                 // the operations run once for each chunk
+  char label;                        // the name that the first producer gives it
+  extent length, chunk;              // in units of the axis
+  vector<extent> operations;         // in order
+  vector<planner::value_id> values;  // these exist only as chunks
 };
 
 class stream_search {
@@ -66,7 +66,7 @@ class stream_search {
   }
 
   template <class T>
-  static bool contains(const std::vector<T>& list, T x) {
+  static bool contains(const vector<T>& list, T x) {
     return std::ranges::count(list, x) > 0;
   }
 
@@ -108,9 +108,9 @@ class stream_search {
   bool takes(const operation& o, value_id v) const {
     const auto place = place_of(o, v);
     if (!place) return false;
-    const std::string& labels = o.in[*place].labels;
+    const axis_labels& labels = o.in[*place].labels;
     if (planner::is<planner::batched_op>(o))  // chunks of the outermost loop of the sum
-      return planner::groups_of(o).summed.starts_with(labels[0]) &&
+      return planner::groups_of(o).summed.find(labels[0]) == 0 &&
              std::ranges::count(labels, labels[0]) == 1;
     if (*place != 0) return false;
     if (planner::is<planner::select_op>(o))
@@ -163,7 +163,7 @@ class stream_search {
     for (extent i = 0; i < loop.operations.size(); ++i) {
       const operation& o = op(loop.operations[i]);
       if (!contains(loop.values, o.out.value)) continue;
-      std::vector<value_id> from;
+      vector<value_id> from;
       for (const planner::use& u : o.in) {
         const bool is_carried =
             planner::is<planner::pointwise_op>(o) && carries(u.value, o.out.value);
@@ -208,13 +208,13 @@ class stream_search {
   const planner::program& program_;
   const planner::plan_options& options_;
   extent tile_;
-  std::vector<bool> taken_;
+  vector<bool> taken_;
 };
 
 // Returns the loops for a tile of this many tokens.
-inline std::vector<stream_loop> streams(const planner::program& p, const planner::plan_options& o,
-                                        extent tile) {
-  std::vector<stream_loop> loops;
+inline vector<stream_loop> streams(const planner::program& p, const planner::plan_options& o,
+                                   extent tile) {
+  vector<stream_loop> loops;
   stream_search search(p, o, tile);
   for (extent k = 0; k < p.operations.size(); ++k)
     if (auto loop = search.find(k); loop && search.in_order(*loop)) {
@@ -236,7 +236,7 @@ inline void gather_loops(planner::program& p, const planner::plan_options& o) {
     const extent first = loop->operations.front(), end = loop->operations.back() + 1;
     const auto passed = std::span(p.operations).subspan(first, end - first);
     if (std::ranges::any_of(passed, &planner::operation::in_group)) continue;
-    std::vector<planner::operation> before, inside, behind;
+    vector<planner::operation> before, inside, behind;
     bool possible = true;
     for (extent k = first; k < end; ++k) {
       const planner::operation& x = p.operations[k];

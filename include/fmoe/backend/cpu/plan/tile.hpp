@@ -10,7 +10,7 @@ namespace fmoe::cpu {
 
 struct tiling {
   extent tile, least;  // the tile is not made smaller than `least` for another thread
-  std::vector<stream_loop> loops;
+  vector<stream_loop> loops;
   placement places;
 };
 

@@ -1,4 +1,4 @@
 // SPDX-License-Identifier: MIT
-// fmoe::dispatch compiles this file for each level.
+// fmoe::fmoe compiles this file for each instruction set.
 #define FMOE_SEPARATE_COMPILATION
 #include <fmoe/kernels_src.hpp>
