@@ -66,17 +66,22 @@ class Layer:
         return copy.copy(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles what save writes: an edit raises DomainError, and weights of 16 bits come back as float32."""
+        """Pickles what save writes, and the type of the weights. An edit raises DomainError."""
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, "layer.safetensors")
             self.save(file)
             with open(file, "rb") as saved:
-                return _of_bytes, (saved.read(),)
+                return _of_bytes, (saved.read(), self.type)
 
     @property
     def settings(self) -> dict[str, str]:
         """What the metadata of its file say: kind, K, activation and the like."""
         return self._core.settings()
+
+    @property
+    def type(self) -> str:
+        """The type of its weights, as load takes it; a router may keep one of more bits. An edit raises DomainError."""
+        return self._core.type
 
     @property
     def levels(self) -> int:
@@ -295,13 +300,13 @@ def _rows(x: Any) -> Any:
     return x
 
 
-def _of_bytes(file: bytes) -> Layer:
-    """The layer of the file that save has written."""
+def _of_bytes(file: bytes, type: str) -> Layer:
+    """The layer of the file that save has written, whose weights have this type."""
     with tempfile.TemporaryDirectory() as folder:
         name = os.path.join(folder, "layer.safetensors")
         with open(name, "wb") as written:
             written.write(file)
-        return load(name)
+        return load(name, type=type)
 
 
 def _with_progress(batches: Iterable[Any]) -> Iterable[Any]:

@@ -121,6 +121,7 @@ void bind_layers(nb::module_& m) {
           "The value, which may be written.");
   nb::class_<layer>(m, "Layer")
       .def_prop_ro("levels", &layer::levels)
+      .def_prop_ro("type", [](const layer& l) { return name_of(l.type()); })
       .def("settings",
            [](const layer& l) {
              const auto said = l.settings();

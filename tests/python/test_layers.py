@@ -392,7 +392,7 @@ def test_attributes_that_are_not_there_are_refused(minilm, make):
 
 def test_layers_are_copied_and_pickled(minilm, rows):
     x = rows["x"][:8]
-    for layer in (minilm, minilm.quantize(), minilm.with_active(8)):
+    for layer in (minilm, minilm.with_active(8)):
         made = [copy.copy(layer), copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]
         for other in made:
             assert (other(x) == layer(x)).all() and other.settings == layer.settings
@@ -413,6 +413,18 @@ def test_layers_are_copied_and_pickled(minilm, rows):
         for give in (pickle.dumps, copy.deepcopy):
             with pytest.raises(TypeError, match="pickle the layer, and compile it again"):
                 give(compiled)
+
+
+@pytest.mark.parametrize("type", ["float32", "bfloat16", "float16", "q8", "q8c"])
+def test_a_pickled_layer_keeps_the_type_of_its_weights(minilm, type):
+    mixture = fmoe.load_mixture("tests/mixtures/deepseek_v3_bf16", 0, type=type, narrow=True)
+    for layer in (fmoe.from_arrays(minilm.arrays(), metadata=minilm.settings, type=type, narrow=True), mixture):
+        width = next(iter(layer.arrays().values())).shape[-1] if layer is mixture else 384
+        x = np.random.default_rng(0).standard_normal((8, width), np.float32)
+        for other in (copy.copy(layer), pickle.loads(pickle.dumps(layer)), pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(layer))))):
+            assert other.type == layer.type == type
+            assert other.explain(8).memory.weights == layer.explain(8).memory.weights
+            assert (other(x) == layer(x)).all()
 
 
 def test_a_file_is_closed():

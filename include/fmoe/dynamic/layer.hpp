@@ -370,6 +370,14 @@ class layer {
   // The matrix of one expert, by a number for each level.
   expression expert(const std::vector<std::size_t>& n) const { return layer_->expert(n); }
 
+  // The type of its weights, as load takes it: the one of fewest bits among its parameters, of
+  // which a router may have more. Throws value_error for an edit.
+  dtype type() const {
+    dtype narrowest = dtype::float64;  // in the order of the enum each has no more bits
+    for (const detail::released_parameter& p : layer_->parameters())
+      if (!p.parameter.value().empty()) narrowest = std::max(narrowest, p.parameter.type());
+    return narrowest;
+  }
   // The parameters that hold something, under all of their names. Throws value_error for an edit.
   std::vector<layer_parameter> parameters() const {
     std::vector<layer_parameter> listed;
