@@ -27,7 +27,6 @@
 #endif
 
 #include <version>
-#if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 14000
-#include "fmoe needs libc++ 14 or newer"
+#if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 16000
+#include "fmoe needs libc++ 16 or newer: older ones lack the algorithms of std::ranges"
 #endif
-#include <fmoe/base/old_libcxx.hpp>
