@@ -11,6 +11,7 @@
 
 #include <fmoe/arrays/any_tensor.hpp>
 #include <fmoe/base/refused_stream.hpp>
+#include <fmoe/base/separate.hpp>
 
 namespace fmoe {
 
@@ -99,9 +100,7 @@ struct released_parameter {
 // A visitor that lists what it visits.
 class parameter_list {
  public:
-  void operator()(released_name name, parameter_reference parameter) {
-    parameters_.push_back({std::move(name), parameter});
-  }
+  void operator()(released_name name, parameter_reference parameter);
   template <class Name>
     requires(!std::convertible_to<const Name&, released_name>)
   void operator()(const Name&, parameter_reference) {
@@ -149,3 +148,7 @@ std::ostream& operator<<(detail::refused_stream to, const Layer&) {
 }
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/arrays/released-inl.hpp>
+#endif

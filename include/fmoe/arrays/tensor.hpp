@@ -73,7 +73,7 @@ class shaped_storage {
     }
     return *this;
   }
-  ~shaped_storage() = default;
+  FMOE_NOINLINE ~shaped_storage() {}  // layers have dozens of tensors
 
   block_axis axis() const { return axis_; }
 

@@ -4,9 +4,9 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 
 #include <fmoe/base/error.hpp>
+#include <fmoe/base/separate.hpp>
 
 namespace fmoe {
 
@@ -31,6 +31,9 @@ constexpr bool multiply(extent a, extent b, extent& product) {
   return a == 0 || product / a == b;
 }
 
+// Throws shape_error for a shape whose bytes do not fit an extent.
+[[noreturn]] void refuse_shape(std::span<const extent> shape);
+
 // Returns the number of elements of `shape`, 1 for rank 0. Throws shape_error if elements *
 // bytes_each does not fit an extent, even if another extent is zero.
 inline extent element_count(std::span<const extent> shape, extent bytes_each = 1) {
@@ -40,12 +43,7 @@ inline extent element_count(std::span<const extent> shape, extent bytes_each = 1
     empty |= n == 0;
     if (n != 0) fits = fits && multiply(stride, n, stride);
   }
-  if (!fits) {
-    std::string text;
-    for (const extent n : shape) text.append(text.empty() ? "[" : ", ").append(std::to_string(n));
-    fail<shape_error>("[tensor] the bytes of the shape ", text,
-                      "] do not fit 64 bits: a negative number is no extent");
-  }
+  if (!fits) refuse_shape(shape);
   return empty ? 0 : stride / bytes_each;
 }
 
@@ -70,3 +68,7 @@ using namespace detail;
 namespace fmoe::io {
 using namespace detail;
 }
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/base/checked-inl.hpp>
+#endif

@@ -3,15 +3,14 @@
 // output is written.
 #pragma once
 
-#include <charconv>
 #include <concepts>
 #include <initializer_list>
-#include <limits>
 #include <stdexcept>
 #include <string>
 #include <string_view>
 
 #include <fmoe/base/compiler.hpp>
+#include <fmoe/base/separate.hpp>
 
 namespace fmoe {
 
@@ -45,29 +44,10 @@ class text_part {
   text_part(I number) : kind_(kind::integer),
                         integer_(number) {}
 
-  void append_to(std::string& text) const {
-    switch (kind_) {
-      case kind::words: text += words_; break;
-      case kind::character: text += character_; break;
-      case kind::natural:
-        text += natural_ > most ? std::to_string(static_cast<long long>(natural_))
-                                : std::to_string(natural_);
-        break;
-      case kind::integer: text += std::to_string(integer_); break;
-      case kind::real: {
-        char digits[32];
-        text.append(digits, std::to_chars(digits, digits + sizeof digits, real_,
-                                          std::chars_format::general, 6)
-                                .ptr);
-      }
-    }
-  }
+  void append_to(std::string& text) const;
 
  private:
   enum class kind : unsigned char { words, character, natural, integer, real };
-
-  // A natural number above it was a negative one before it became an index, and is shown as that.
-  static constexpr unsigned long long most = std::numeric_limits<long long>::max();
 
   kind kind_ = kind::words;
   union {
@@ -79,12 +59,13 @@ class text_part {
   };
 };
 
+// Returns the parts, one after the other.
+std::string joined_text(std::initializer_list<text_part> parts);
+
 // Throws the error with the parts, one after the other, as its text.
 template <class Error>
 [[noreturn]] FMOE_COLD FMOE_NOINLINE void fail_with(std::initializer_list<text_part> parts) {
-  std::string text;
-  for (const text_part& part : parts) part.append_to(text);
-  throw Error(text);
+  throw Error(joined_text(parts));
 }
 
 // Throws an Error whose message is the parts, one after the other, for example "[einsum] 'n' is 5
@@ -103,3 +84,7 @@ void expects(bool ok, const Parts&... parts) {
 }
 
 }  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/base/error-inl.hpp>
+#endif

@@ -76,24 +76,35 @@ std::ostream& operator<<(detail::refused_stream to, const E&) {
 
 namespace fmoe::detail {
 
+// The elements of a leaf. Expressions copy their leaves dozens of times, so that to copy and to
+// drop one is a call: code for each place would be a third of a unit that runs a layer.
+struct leaf_elements {
+  leaf_elements(std::shared_ptr<storage> e, bool parameter, bool copy)
+      : elements(std::move(e)),
+        version(elements == nullptr ? 0 : elements->version()),
+        is_parameter(parameter),
+        is_copy(copy) {}
+  FMOE_NOINLINE leaf_elements(const leaf_elements& other) = default;
+  FMOE_NOINLINE leaf_elements(leaf_elements&& other) noexcept = default;
+  FMOE_NOINLINE ~leaf_elements() {}
+
+  std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
+  std::uint64_t version;
+  bool is_parameter, is_copy;
+};
+
 template <class T, extent Rank>
-struct leaf : expression_base {
+struct leaf : expression_base, leaf_elements {
   using scalar = arithmetic_t<T>;
   static constexpr extent rank = Rank;
 
   explicit leaf(const tensor<T, Rank>& t, bool parameter, bool copy = false)
-      : shape(t.shape()),
-        elements(t.shared_storage()),
-        version(elements == nullptr ? 0 : elements->version()),
-        is_parameter(parameter),
-        is_copy(copy) {
+      : leaf_elements(t.shared_storage(), parameter, copy),
+        shape(t.shape()) {
     if constexpr (is_quantized<T>) axis = t.blocks();
   }
 
   std::array<extent, Rank> shape;
-  std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
-  std::uint64_t version;
-  bool is_parameter, is_copy;
   block_axis axis{};  // of weights of 8 bits
 
   // Throws value_error if the tensor holds nothing.
