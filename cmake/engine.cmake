@@ -59,15 +59,20 @@ function(fmoe_configure_engine target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
+# What is compiled once, whatever the levels; engine/kernels.cpp is compiled for each.
+set(fmoe_engine_parts host.cpp io.cpp planner.cpp run.cpp)
+
 if(NOT TARGET fmoe::fmoe)
   fmoe_find_levels()
-  set(fmoe_seam --keep-global-symbol=_ZN4fmoe3cpu4hostI* --keep-global-symbol=_ZN4fmoe6detail14update_weightsI*
+  set(fmoe_seam --keep-global-symbol=_ZN4fmoe3cpu16level_kernels_ofI* --keep-global-symbol=_ZN4fmoe6detail14update_weightsI*
     --keep-global-symbol=_ZN4fmoe6detail10squares_ofI* --keep-global-symbol=_ZN4fmoe6detail11scale_arrayI*)
+  list(TRANSFORM fmoe_engine_parts PREPEND ${CMAKE_CURRENT_LIST_DIR}/engine/ OUTPUT_VARIABLE fmoe_engine_files)
   set(fmoe_level_objects "")
   foreach(fmoe_level IN LISTS fmoe_levels)
     set(fmoe_target fmoe_engine_${fmoe_level})
-    add_library(${fmoe_target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/engine_level.cpp)
+    add_library(${fmoe_target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/engine/kernels.cpp)
     fmoe_configure_engine(${fmoe_target})
+    target_compile_definitions(${fmoe_target} PRIVATE FMOE_SEPARATE_COMPILATION)
     # Objects for the link time are no ELF, and unique symbols are one for a process.
     target_compile_options(${fmoe_target} PRIVATE -fno-lto $<$<CXX_COMPILER_ID:GNU>:-fno-gnu-unique>)
     if(fmoe_level MATCHES "^x86")
@@ -92,7 +97,10 @@ if(NOT TARGET fmoe::fmoe)
     list(APPEND fmoe_level_objects ${fmoe_level_object})
   endforeach()
 
-  add_library(fmoe_engine STATIC EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/engine.cpp ${fmoe_level_objects})
+  if(NOT fmoe_levels)
+    list(APPEND fmoe_engine_files ${CMAKE_CURRENT_LIST_DIR}/engine/kernels.cpp)
+  endif()
+  add_library(fmoe_engine STATIC EXCLUDE_FROM_ALL ${fmoe_engine_files} ${fmoe_level_objects})
   add_library(fmoe::fmoe ALIAS fmoe_engine)
   fmoe_configure_engine(fmoe_engine)
   target_compile_definitions(fmoe_engine PUBLIC FMOE_SEPARATE_COMPILATION)

@@ -10,8 +10,9 @@ install(TARGETS fmoe_header_only EXPORT fmoe-header_only-targets INCLUDES DESTIN
 install(EXPORT fmoe-header_only-targets NAMESPACE fmoe:: DESTINATION ${package_dir})
 
 # Each project makes the other targets, since it compiles fmoe::fmoe, and fmoe::cuda depends on its languages.
-install(FILES cmake/at_level.cpp cmake/cuda.cmake cmake/cuda.cu cmake/cuda.cpp cmake/engine.cmake cmake/engine.cpp cmake/engine_level.cpp
+install(FILES cmake/at_level.cpp cmake/cuda.cmake cmake/cuda.cu cmake/cuda.cpp cmake/engine.cmake
   DESTINATION ${package_dir})
+install(DIRECTORY cmake/engine DESTINATION ${package_dir})
 
 set(compatible SameMajorVersion)
 if(PROJECT_VERSION_MAJOR EQUAL 0)

@@ -80,7 +80,8 @@ endfunction()
 # shared library, and so are the kernels of GPUs: scripts/gpu carries one of each.
 function(fmoe_make_runtime)
   if(NOT TARGET fmoe_runtime)
-    add_library(fmoe_runtime ${PROJECT_SOURCE_DIR}/cmake/engine.cpp)
+    list(TRANSFORM fmoe_engine_parts PREPEND ${PROJECT_SOURCE_DIR}/cmake/engine/ OUTPUT_VARIABLE parts)
+    add_library(fmoe_runtime ${parts} ${PROJECT_SOURCE_DIR}/cmake/engine/kernels.cpp)
     fmoe_configure(fmoe_runtime "${fmoe_ARCH}")
     target_compile_definitions(fmoe_runtime PUBLIC FMOE_SEPARATE_COMPILATION)
     # A preset whose tests are slow optimises this part of them alone.

@@ -5,5 +5,5 @@
 // same ones without the level's instructions.
 #pragma once
 
-#include <fmoe/backend/cpu/src.hpp>
+#include <fmoe/backend/cpu/kernels_src.hpp>
 #include <fmoe/optimizers/kernels_src.hpp>

@@ -4,13 +4,13 @@
 // instruction set that the others are compiled for includes this, or defines FMOE_IMPLEMENTATION.
 #pragma once
 
-#include <fmoe/arrays/print-inl.hpp>
-#include <fmoe/backend/cpu/parallel-inl.hpp>
-#include <fmoe/base/open_file-inl.hpp>
-#include <fmoe/base/platform-inl.hpp>
+#include <fmoe/backend/cpu/src.hpp>
 #include <fmoe/distributed/src.hpp>
 #include <fmoe/gradients/src.hpp>
 #include <fmoe/io/src.hpp>
-#include <fmoe/ir/graph-inl.hpp>
 #include <fmoe/optimizers/src.hpp>
+#include <fmoe/planner/src.hpp>
 #include <fmoe/run/src.hpp>
+#if !defined(FMOE_DISPATCH)
+#include <fmoe/kernels_src.hpp>
+#endif

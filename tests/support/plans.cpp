@@ -6,6 +6,7 @@
 
 #include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cpu/plan/planning.hpp>
+#include <fmoe/planner/lower.hpp>
 #include <fmoe/planner/planner.hpp>
 
 namespace fmoe::test {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The checks that every backend shares.
+// What every backend checks.
 #pragma once
 
 #include <fmoe/backend/backend.hpp>
@@ -7,19 +7,33 @@
 
 namespace fmoe {
 
-inline void backend::check(const planner::program& program) const {
+FMOE_INLINE void executable::run(const call_arrays& call) const {
+  for (const auto* arrays : {&call.arguments, &call.results})
+    for (std::size_t i = 0; i < arrays->size(); ++i) {
+      const place& of = (*arrays)[i].array.where;
+      if (of.is_host() || of == where_) continue;
+      detail::fail<value_error>("[forward] ", arrays == &call.arguments ? "input " : "output ", i,
+                                " lies on ", std::string(of), ", and the layer runs on ",
+                                std::string(where_), ": copy the array, or compile for its device");
+    }
+  detail::expects<value_error>(!call.on || !where_.is_host(),
+                               "[forward] the layer runs on the host, which has no streams");
+  run_here(call);
+}
+
+FMOE_INLINE void backend::check(const planner::program& program) const {
   for (const planner::operation& o : program.operations)
     if (const auto reason = refusal(o))
       throw value_error("[" + name() + "] " + *reason + ", in \"" + planner::text_of(program, o) +
                         '"');
 }
 
-inline std::unique_ptr<executable> backend::compile(const job& work) const {
+FMOE_INLINE std::unique_ptr<executable> backend::compile(const job& work) const {
   check(work.program);
   return compiled(work);
 }
 
-inline backend::description backend::explain(const job& work) const {
+FMOE_INLINE backend::description backend::explain(const job& work) const {
   check(work.program);
   return explained(work);
 }

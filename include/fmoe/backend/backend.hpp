@@ -11,6 +11,7 @@
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/arrays/table_rows.hpp>
 #include <fmoe/base/function_ref.hpp>
+#include <fmoe/base/separate.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/planner/options.hpp>
 
@@ -95,20 +96,6 @@ class executable {
 
   place where_;
 };
-
-inline void executable::run(const call_arrays& call) const {
-  for (const auto* arrays : {&call.arguments, &call.results})
-    for (std::size_t i = 0; i < arrays->size(); ++i) {
-      const place& of = (*arrays)[i].array.where;
-      if (of.is_host() || of == where_) continue;
-      detail::fail<value_error>("[forward] ", arrays == &call.arguments ? "input " : "output ", i,
-                                " lies on ", std::string(of), ", and the layer runs on ",
-                                std::string(where_), ": copy the array, or compile for its device");
-    }
-  detail::expects<value_error>(!call.on || !where_.is_host(),
-                               "[forward] the layer runs on the host, which has no streams");
-  run_here(call);
-}
 
 // A way to run programs: it says what it supports and turns a lowered program into an executable.
 class backend {
@@ -205,3 +192,7 @@ union misnamed_options_of_threads {
 };
 
 }  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/backend/backend-inl.hpp>
+#endif

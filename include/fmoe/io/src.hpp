@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Everything that io keeps out of translation units that are compiled separately.
+// Everything that io, and the floors that it stands on, keep out of translation units that are
+// compiled separately.
 #pragma once
 
+#include <fmoe/arrays/print-inl.hpp>
+#include <fmoe/arrays/released-inl.hpp>
+#include <fmoe/base/checked-inl.hpp>
+#include <fmoe/base/error-inl.hpp>
+#include <fmoe/base/open_file-inl.hpp>
+#include <fmoe/base/platform-inl.hpp>
 #include <fmoe/io/array-inl.hpp>
 #include <fmoe/io/axes-inl.hpp>
 #include <fmoe/io/block_formats-inl.hpp>

@@ -3,17 +3,12 @@
 #pragma once
 
 #include <fmoe/backend/backend-inl.hpp>
+#include <fmoe/backend/cpu/host.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/ir/live.hpp>
 #include <fmoe/planner/planner.hpp>
 #include <fmoe/run/compile_graph.hpp>
-
-#if defined(FMOE_DISPATCH)
-#include <fmoe/backend/cpu/dispatch-inl.hpp>
-#else
-#include <fmoe/backend/cpu/host-inl.hpp>
-#endif
 
 namespace fmoe::detail {
 

@@ -2,12 +2,7 @@
 // Everything behind the walls, instantiated for the instruction set of this translation unit.
 #pragma once
 
-#if !defined(FMOE_DISPATCH)
-#include <fmoe/backend/cpu/src.hpp>
-#endif
 #include <fmoe/backend/reference/reference-inl.hpp>
-#include <fmoe/planner/machine_text-inl.hpp>
-#include <fmoe/planner/tuned_shapes-inl.hpp>
 #include <fmoe/run/checked_executable-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost-inl.hpp>

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: MIT
-// The CPU's backend is that of the level which at_level chooses. Other translation units hold it.
+// The kernels of the CPU's backend are those of the level which at_level chooses. Other translation
+// units hold them.
 #pragma once
 
-#include <memory>
-
 #include <fmoe/backend/cpu/dispatch.hpp>
-#include <fmoe/backend/cpu/host.hpp>
+#include <fmoe/backend/cpu/level_kernels.hpp>
 #include <fmoe/base/separate.hpp>
 
 namespace fmoe::cpu {
 
 template <>
-FMOE_INLINE std::shared_ptr<const backend> host<float, dispatched>() {
-  return at_level([]<class Level>() { return host<float, Level>(); });
+FMOE_INLINE const level_kernels& level_kernels_of<float, dispatched>() {
+  return at_level(
+      []<class Level>() -> const level_kernels& { return level_kernels_of<float, Level>(); });
 }
 template <>
-FMOE_INLINE std::shared_ptr<const backend> host<double, dispatched>() {
-  return at_level([]<class Level>() { return host<double, Level>(); });
+FMOE_INLINE const level_kernels& level_kernels_of<double, dispatched>() {
+  return at_level(
+      []<class Level>() -> const level_kernels& { return level_kernels_of<double, Level>(); });
 }
 
 }  // namespace fmoe::cpu

@@ -115,7 +115,7 @@ inline extent place_of_level() {
 }
 
 template <class First, class... More, class F>
-auto call_at(level_list<First, More...>, extent place, const F& f) {
+decltype(auto) call_at(level_list<First, More...>, extent place, const F& f) {
   if constexpr (sizeof...(More) > 0)
     if (place > 0) return call_at(level_list<More...>{}, place - 1, f);
   return f.template operator()<First>();
@@ -123,7 +123,7 @@ auto call_at(level_list<First, More...>, extent place, const F& f) {
 
 // Returns what f<Level>() returns for the level of this process.
 template <class F>
-auto at_level(const F& f) {
+decltype(auto) at_level(const F& f) {
   return call_at(dispatched_levels{}, place_of_level(), f);
 }
 

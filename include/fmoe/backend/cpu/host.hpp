@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The CPU as a backend. This is its declaration; host-inl.hpp defines it, with planner and kernels.
+// The CPU as a backend. This is its declaration; host-inl.hpp defines it.
 #pragma once
 
 #include <fmoe/backend/backend.hpp>
@@ -13,3 +13,7 @@ template <class T, class Level>
 std::shared_ptr<const backend> host();
 
 }  // namespace fmoe::cpu
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/backend/cpu/host-inl.hpp>
+#endif

@@ -61,7 +61,7 @@ class FmoeConan(ConanFile):
     def package(self):
         copy(self, "LICENSE", self.source_folder, os.path.join(self.package_folder, "licenses"))
         copy(self, "*.hpp", os.path.join(self.source_folder, "include"), os.path.join(self.package_folder, "include"))
-        for name in ("engine.cmake", "engine.cpp", "engine_level.cpp", "at_level.cpp", "cuda.cmake", "cuda.cpp", "cuda.cu"):
+        for name in ("engine.cmake", "engine/*.cpp", "at_level.cpp", "cuda.cmake", "cuda.cpp", "cuda.cu"):
             copy(self, name, os.path.join(self.source_folder, "cmake"), os.path.join(self.package_folder, MODULES))
         save(self, os.path.join(self.package_folder, MODULES, "mpi.cmake"), MPI)
 
