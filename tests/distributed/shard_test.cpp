@@ -299,7 +299,7 @@ TEST_CASE("a layer of several arguments") {
     forward(part(x), part(g1), part(g2), y);
     require(difference(y, part(expected)) <= 4e-6, "Monet HD of three arguments");
     const std::string got = sentence_of([&] { forward(part(x), part(g1), part(x), y); });
-    require(got.find("input 2 have not the shape of the layer's") != got.npos, got);
+    require(got.find("of input 2") != got.npos, got);
   });
 }
 
@@ -347,8 +347,8 @@ TEST_CASE("a rank that throws in a call makes all ranks throw its sentence") {
     tensor<float, 2> y({tokens, 12});
     const std::string got = sentence_of([&] { forward(x, y); });
     require(got ==
-                "rank 1 failed: [shard] 't' is 5 in x and 5 in y, and the layer is compiled "
-                "for at most 4",
+                "rank 1 failed: [shard] 't' is 5 and the layer is compiled for at most 4: say more "
+                "to compile",
             got);
     require(sentence_of([&] { forward(x, y); }) == got, "the next call");
   });

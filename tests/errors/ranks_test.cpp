@@ -150,7 +150,7 @@ on_one_rank([](communicator& ranks) {
   step(x, dy, y, dx);
 });
 }},
-{R"(rank 0 failed: [shard] the rows of x have not the shape of the layer's)",
+{R"(rank 0 failed: [shard] axis 0 of the rows of x is 9 and the layer's is 8)",
 "The input or the output of a call has not two axes, or rows of another length.",
 "Pass arrays with the rows that `input_shape` and `output_shape` say.",
 [] {
@@ -160,7 +160,7 @@ on_one_rank([](communicator& ranks) {
   forward(x, y);
 });
 }},
-{R"(rank 0 failed: [shard] x is of float64 and the layer computes in float32)",
+{R"(rank 0 failed: [shard] x is of float64 and the layer computes in float32: convert it first)",
 "Ranks read and write rows of the layer's arithmetic type.",
 "Convert the array first.",
 [] {
@@ -171,8 +171,8 @@ on_one_rank([](communicator& ranks) {
   forward(x, y);
 });
 }},
-{R"(rank 0 failed: [shard] 't' is 5 in x and 5 in y, and the layer is compiled for at most 4)",
-"A rank brings more tokens than the layer is compiled for, or another number to x than to y.",
+{R"(rank 0 failed: [shard] 't' is 5 and the layer is compiled for at most 4: say more to compile)",
+"A rank brings more tokens than the layer is compiled for.",
 "Compile for more tokens, or bring fewer.",
 [] {
 on_one_rank([](communicator& ranks) {

@@ -77,7 +77,7 @@ sgd()(layer, gradients);
 tensor<float, 2> gradient({3, 4});
 remove_parallel(gradient, tensor<float, 2>({4, 4}));
      }},
-    {R"([gradients] x has 3 axes and must have two)",
+    {R"([gradients] x has 3 axes and must have 2)",
      "A step of gradients takes rows of tokens, [token, input].",
      "Give all tokens one axis: `flattened(x)`.",
      [] {
@@ -86,7 +86,7 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
        tensor<float, 2> dy({4, 3}), y({4, 3}), dx({4, 8});
        step(x, dy, y, dx);
      }},
-    {R"([gradients] the rows of dy have 8 numbers and the layer's have 3)",
+    {R"([gradients] axis 0 of the rows of dy is 8 and the layer's is 3)",
      "dy has the shape of the layer's output.",
      "Pass the gradient of the loss with respect to y.",
      [] {
@@ -94,7 +94,7 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
        tensor<float, 2> x({4, 8}), y({4, 3}), dx({4, 8});
        step(x, x, y, dx);
      }},
-    {R"([gradients] 't' is 3 in y and 4 in x)",
+    {R"([gradients] 't' is 4 in x and 3 in y)",
      "All arrays of a call have one row for each token.",
      "Make the arrays for as many tokens as x has.",
      [] {
@@ -102,7 +102,7 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
        tensor<float, 2> x({4, 8}), dy({4, 3}), y({3, 3}), dx({4, 8});
        step(x, dy, y, dx);
      }},
-    {R"([gradients] 't' is 5 and the layer is compiled for at most 4)",
+    {R"([gradients] 't' is 5 and the layer is compiled for at most 4: say more to compile)",
      "A step has memory for the tokens that it was compiled for.",
      "Compile it for more, or call it several times and accumulate.",
      [] {
@@ -276,14 +276,14 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
      "The `rank` of an expression of your own is not the rank of the node that it lowers to.",
      "Set `rank` to the number of axes of the node.",
      [] { evaluate(flat_relu{{}, tensor<float, 2>({4, 8})}); }},
-    {R"([evaluate] the output has 1 axes and the expression 2)",
+    {R"([evaluate] the output has 1 axes and must have 2)",
      "The output does not have as many axes as the expression.",
      "Pass an array of the expression's shape.",
      [] {
        tensor<float, 1> y({12});
        evaluate(small_mxd()(tensor<float, 2>({4, 8})), y);
      }},
-    {R"([evaluate] axis 1 is 8 in the output and 3 in the expression)",
+    {R"([evaluate] axis 1 of the output is 8 and the expression's is 3)",
      "The output has another shape than the expression.",
      "Pass an array of the expression's shape.",
      [] {
@@ -331,7 +331,7 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
        tensor<float, 2> y({1, 3});
        forward(x, y);
      }},
-    {R"([forward] the output has 3 axes and the layer's result, which has no tokens, has 2)",
+    {R"([forward] the output has 3 axes and must have 2)",
      "The result is a sum over the tokens of the call, so its output has no leading axes.",
      "Pass an array of exactly the result's axes.",
      [] {

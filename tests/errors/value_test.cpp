@@ -858,7 +858,7 @@ compile(small_mxd(), 2)(cuda_array{x.data(), {2, 8}, "<i4"});
 const cuda::tensor<float, 2> x({2, 8}, cuda::emulated());
 compile(small_mxd(), 2)(cuda_array{x.data(), {2, 8}, "<f4", {-32, 4}});
 }},
-{R"([evaluate] the output is of float64 and the expression of float32)",
+{R"([evaluate] the output is of float64 and the expression computes in float32: convert it first)",
 "The type of a DLTensor is known only when the program runs, and a result is not converted.",
 "Pass an array of the expression's type.",
 [] {

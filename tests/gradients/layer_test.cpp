@@ -430,12 +430,13 @@ TEST_CASE("gradients of a layer refuse what they cannot tell", "[gradients]") {
                     "make the layer a template of the type of its weights");
   auto step = compile_gradients(decoders(), 4);
   tensor<float, 2> y({5, outputs}), dx({5, inputs});
-  CHECK_THROWS_WITH(step(some(x, 0, 5), some(dy, 0, 5), y, dx),
-                    "[gradients] 't' is 5 and the layer is compiled for at most 4");
+  CHECK_THROWS_WITH(
+      step(some(x, 0, 5), some(dy, 0, 5), y, dx),
+      "[gradients] 't' is 5 and the layer is compiled for at most 4: say more to compile");
   CHECK_THROWS_WITH(step(some(x, 0, 4), some(dy, 0, 5), y, dx),
-                    "[gradients] 't' is 5 in dy and 4 in x");
+                    "[gradients] 't' is 4 in x and 5 in y");
   CHECK_THROWS_WITH(step(some(dy, 0, 4), some(dy, 0, 4), y, dx),
-                    "[gradients] the rows of x have 20 numbers and the layer's have 24");
+                    "[gradients] axis 0 of the rows of x is 20 and the layer's is 24");
 }
 
 }  // namespace

@@ -270,7 +270,7 @@ TEST_CASE("a call that is refused writes nothing to the matrix", "[eigen]") {
 
   const auto e = product(x, weights());
   CHECK_THROWS_WITH(evaluate(e, y.topRows(6)),
-                    "[evaluate] axis 0 is 6 in the output and 7 in the expression");
+                    "[evaluate] axis 0 of the output is 6 and the expression's is 7");
   CHECK_THROWS_AS(evaluate(e, y.row(0)), shape_error);
   Eigen::MatrixXf empty;
   CHECK_THROWS_AS(evaluate(e, empty), shape_error);

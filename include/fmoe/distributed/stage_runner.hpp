@@ -15,6 +15,7 @@
 #include <fmoe/distributed/exchanges.hpp>
 #include <fmoe/distributed/lanes.hpp>
 #include <fmoe/distributed/shard_costs.hpp>
+#include <fmoe/run/call_check.hpp>
 #include <fmoe/run/compile.hpp>
 #include <fmoe/run/explain.hpp>
 
@@ -131,21 +132,7 @@ class stage_runner {
   // Takes an array of rows for each argument, and writes the rows of each result that has some.
   void run(std::span<const array_view> inputs, std::span<const array_view> outputs) {
     expects_plan();
-    const array_view& y = outputs[0];
-    check(y, output_shape(), "y");
-    for (extent i = 1; i < outputs.size(); ++i) {
-      check(outputs[i], output_shape(i), "dx");
-      expects<shape_error>(outputs[i].shape[0] == y.shape[0], "[shard] 't' is ",
-                           outputs[i].shape[0], " in dx and ", y.shape[0], " in y");
-    }
-    for (extent i = 0; i < inputs.size(); ++i) {
-      const std::string name = inputs.size() == 1 ? "x" : "input " + std::to_string(i);
-      check(inputs[i], input_shape(i), name);
-      expects<shape_error>(inputs[i].shape[0] == y.shape[0] && y.shape[0] <= tokens_,
-                           "[shard] 't' is ", inputs[i].shape[0], " in ", name, " and ", y.shape[0],
-                           " in y, and the layer is compiled for at most ", tokens_);
-    }
-    const call_tokens tokens = meet(y.shape[0]);
+    const call_tokens tokens = meet(check(inputs, outputs));
     for (extent s = 0, first = 0; s < spans_.size(); first += spans_[s++].tokens.own()) {
       spans_[s].tokens = tokens.span(s, spans_.size());
       for (extent i = 0; i < inputs.size(); ++i) {
@@ -301,12 +288,27 @@ class stage_runner {
     return found;
   }
 
-  static void check(const array_view& v, const std::vector<extent>& row, const std::string& what) {
-    const bool fits =
-        v.rank == row.size() + 1 && std::equal(row.begin(), row.end(), v.shape.begin() + 1);
-    expects<shape_error>(fits, "[shard] the rows of ", what, " have not the shape of the layer's");
-    expects<value_error>(v.type == dtype_of<T>, "[shard] ", what, " is of ", fmoe::name_of(v.type),
-                         " and the layer computes in ", fmoe::name_of(dtype_of<T>));
+  // Returns the tokens of a call. Throws shape_error or value_error unless its arrays fit.
+  extent check(std::span<const array_view> inputs, std::span<const array_view> outputs) const {
+    std::vector<expected_array> expected;
+    for (extent i = 0; i < inputs.size(); ++i)
+      expected.push_back({.row = input_shape(i), .type = dtype_of<T>});
+    for (extent i = 0; i < outputs.size(); ++i)
+      expected.push_back(
+          {.row = output_shape(i), .type = dtype_of<T>, .is = expected_array::role::output});
+    const auto name = [&](extent i) -> std::string {
+      if (i >= inputs.size()) return i == inputs.size() ? "y" : "dx";
+      return inputs.size() == 1 ? "x" : "input " + std::to_string(i);
+    };
+    return call_check{.call = "[shard]",
+                      .computed = "the layer",
+                      .name = name,
+                      .arrays = expected,
+                      .most_tokens = tokens_,
+                      .token_axes = 1,
+                      .may_overlap = true}([&](extent i) -> const array_view& {
+      return i < inputs.size() ? inputs[i] : outputs[i - inputs.size()];
+    });
   }
 
   const compiled_graph& program_of(extent step) const {

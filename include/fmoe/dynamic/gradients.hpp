@@ -58,7 +58,7 @@ class compiled_gradients {
                          " gradients, and not ", arrays.size(), " arrays");
     std::vector<detail::array_view> views;
     for (const array& a : arrays) views.push_back(detail::view_of_dynamic(a));
-    for (std::size_t i = 0; i < arrays.size(); ++i) check(arrays, views, i);
+    check(views);
     for (detail::gradient_result& r : passes().run().parameters()) {
       const array& to = arrays[4 + r.number];
       r.to = std::make_shared<storage>(to.data, detail::element_count(to.shape) * sizeof(float));
@@ -83,31 +83,30 @@ class compiled_gradients {
     return *passes_;
   }
 
-  // The name of an array of a call, for messages.
-  std::string name_of(std::size_t i) const {
-    constexpr std::array names{"x", "dy", "y", "dx"};
-    return i < names.size() ? names[i] : "the gradient of " + parameters_[i - names.size()].name;
-  }
-
-  // Throws unless an array has the type of its place, and the shape if it is a gradient, whose
-  // elements follow each other and are no other array's.
-  void check(std::span<const array> arrays, std::span<const detail::array_view> views,
-             std::size_t i) const {
-    using detail::expects;
-    const bool is_input = i < 2, is_gradient = i >= 4;
-    expects<value_error>(
-        is_input ? arrays[i].type != dtype::float64 : arrays[i].type == dtype::float32,
-        "[gradients] ", name_of(i), " is of ", fmoe::name_of(arrays[i].type),
-        ", and the layer computes in float32: convert it first");
-    if (!is_gradient) return;
-    const std::vector<std::size_t>& shape = parameters_[i - 4].value.shape;
-    expects<shape_error>(arrays[i].shape == shape, "[gradients] ", name_of(i),
-                         " has another shape than the parameter");
-    expects<value_error>(views[i].has_plain_rows(shape.size()), "[gradients] the elements of ",
-                         name_of(i), " do not follow each other in memory");
-    for (std::size_t k = 0; k < i; ++k)
-      expects<value_error>(!detail::overlap(views[k], views[i]), "[gradients] ", name_of(i),
-                           " overlaps ", name_of(k));
+  // Throws unless the arrays of a call fit: x, dy, y, dx, and the gradients.
+  void check(std::span<const detail::array_view> views) const {
+    using detail::expected_array;
+    const std::array widths{inputs(), outputs(), outputs(), inputs()};
+    std::vector<expected_array> expected;
+    for (const std::size_t& width : widths)
+      expected.push_back({{&width, 1}, dtype::float32, expected_array::role::output});
+    for (std::size_t i = 0; i < 2; ++i) expected[i].is = expected_array::role::widened_input;
+    for (const layer_parameter& p : parameters_)
+      expected.push_back({.row = p.value.shape,
+                          .type = dtype::float32,
+                          .is = expected_array::role::output,
+                          .per_token = false,
+                          .is_plain = true});
+    const auto name = [&](std::size_t i) {
+      constexpr std::array names{"x", "dy", "y", "dx"};
+      return i < names.size() ? names[i] : "the gradient of " + parameters_[i - names.size()].name;
+    };
+    detail::call_check{
+        .call = "[gradients]",
+        .computed = "the layer",
+        .name = name,
+        .arrays = expected,
+        .token_axes = 1}([&](std::size_t i) -> const detail::array_view& { return views[i]; });
   }
 
   layer layer_;

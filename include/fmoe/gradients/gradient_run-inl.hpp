@@ -79,30 +79,21 @@ FMOE_INLINE gradient_graph_results gradient_graph(
   return results;
 }
 
-FMOE_INLINE void check_gradient_call(const array_view& x, const array_view& dy, const array_view& y,
-                                     const array_view& dx, const gradient_widths& widths,
-                                     extent tokens) {
-  const std::array views{&x, &dy, &y, &dx};
-  const std::array names{"x", "dy", "y", "dx"};
-  const std::array lengths{widths.x, widths.dy, widths.y, widths.x};
-  for (extent i = 0; i < views.size(); ++i) {
-    expects<shape_error>(views[i]->rank == 2, "[gradients] ", names[i], " has ", views[i]->rank,
-                         " axes and must have two");
-    expects<shape_error>(views[i]->shape[1] == lengths[i], "[gradients] the rows of ", names[i],
-                         " have ", views[i]->shape[1], " numbers and the layer's have ",
-                         lengths[i]);
-    expects<shape_error>(views[i]->shape[0] == x.shape[0], "[gradients] 't' is ",
-                         views[i]->shape[0], " in ", names[i], " and ", x.shape[0], " in x");
-  }
-  expects<shape_error>(x.shape[0] <= tokens, "[gradients] 't' is ", x.shape[0],
-                       " and the layer is compiled for at most ", tokens);
-  for (extent i = 2; i < views.size(); ++i) {
-    expects<value_error>(!views[i]->repeats(), "[gradients] an axis of ", names[i],
-                         " has stride 0");
-    for (extent k = 0; k < i; ++k)
-      expects<value_error>(!overlap(*views[i], *views[k]), "[gradients] ", names[i], " overlaps ",
-                           names[k]);
-  }
+FMOE_INLINE extent check_gradient_call(const std::array<array_view, 4>& arrays,
+                                       const gradient_widths& widths, dtype type,
+                                       extent most_tokens) {
+  using enum expected_array::role;
+  const std::array rows{widths.x, widths.dy, widths.y, widths.x};
+  std::array<expected_array, 4> expected;
+  for (extent i = 0; i < expected.size(); ++i)
+    expected[i] = {{&rows[i], 1}, type, i < 2 ? widened_input : output};
+  const auto name = [](extent i) -> std::string { return std::array{"x", "dy", "y", "dx"}[i]; };
+  return call_check{.call = "[gradients]",
+                    .computed = "the layer",
+                    .name = name,
+                    .arrays = expected,
+                    .most_tokens = most_tokens,
+                    .token_axes = 1}([&](extent i) -> const array_view& { return arrays[i]; });
 }
 
 }  // namespace fmoe::detail

@@ -4,16 +4,17 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <fmoe/arrays/overlap.hpp>
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/differentiate.hpp>
 #include <fmoe/gradients/sparse_gradient.hpp>
+#include <fmoe/run/call_check.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe::detail {
@@ -60,9 +61,10 @@ struct gradient_widths {
   extent x, dy, y;  // dx is as wide as x
 };
 
-// Throws shape_error or value_error unless these arrays fit.
-void check_gradient_call(const array_view& x, const array_view& dy, const array_view& y,
-                         const array_view& dx, const gradient_widths& widths, extent tokens);
+// Returns the tokens of a call with x, dy, y and dx. Throws shape_error or value_error unless these
+// arrays fit.
+extent check_gradient_call(const std::array<array_view, 4>& arrays, const gradient_widths& widths,
+                           dtype type, extent most_tokens);
 
 template <class T>
 class gradient_run {
@@ -128,11 +130,11 @@ class gradient_run {
   void call(const array_view& x, const array_view& dy, const array_view& y, const array_view& dx,
             bool accumulates) {
     expects_program(compiled_);
-    check_gradient_call(x, dy, y, dx, widths_, tokens_);
+    const extent tokens = check_gradient_call({x, dy, y, dx}, widths_, dtype_of<T>, tokens_);
     expects<value_error>(!is_stale(compiled_),
                          "[gradients] a weight may have been written since the layer was compiled: "
                          "call refresh() before the next call");
-    const extent tokens = x.shape[0], added = tokens + (accumulates ? added_ : 0);
+    const extent added = tokens + (accumulates ? added_ : 0);
     expects<value_error>(added <= sparse_tokens_ || !has_little_room_, "[gradients] the sums of ",
                          added, " tokens have rows for ", sparse_tokens_,
                          ": say more in sparse_gradients");

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A compiled graph behind the checks of a call: ranks, shapes, types, strides, overlap and the
-// number of tokens. It knows its arrays at run time only, so it is compiled once for all layers.
-// One that was moved from throws value_error.
+// A compiled graph behind the check of a call. It knows its arrays at run time only, so it is
+// compiled once for all layers. One that was moved from throws value_error.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include <fmoe/run/call_check.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe::detail {
@@ -55,7 +55,7 @@ class checked_executable {
   std::vector<std::vector<extent>> rows_;
   extent arguments_, tokens_;
   dtype type_;
-  extent counted_ = 0;  // whose tokens are those of the call: the first result that has any
+  std::vector<expected_array> expected_;
   compiled_graph compiled_;
 };
 

@@ -11,6 +11,7 @@
 #include <fmoe/expr/rows.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/expr/sized.hpp>
+#include <fmoe/run/call_check.hpp>
 #include <fmoe/run/compile_graph.hpp>
 
 namespace fmoe::detail {
@@ -147,14 +148,12 @@ namespace fmoe::detail {
 // Throws shape_error or value_error if y cannot hold the value of `root`.
 inline void expects_output(const ir::graph& g, ir::node_id root, dtype type, const array_view& y) {
   const auto shape = g.shape(root);
-  expects<shape_error>(y.rank == shape.size(), "[evaluate] the output has ", y.rank,
-                       " axes and the expression ", shape.size());
-  for (extent a = 0; a < y.rank; ++a)
-    expects<shape_error>(y.shape[a] == shape[a], "[evaluate] axis ", a, " is ", y.shape[a],
-                         " in the output and ", shape[a], " in the expression");
-  expects<value_error>(y.type == type, "[evaluate] the output is of ", name_of(y.type),
-                       " and the expression of ", name_of(type));
-  expects<value_error>(!y.repeats(), "[evaluate] an axis of the output has stride 0");
+  const expected_array output{
+      .row = shape, .type = type, .is = expected_array::role::output, .per_token = false};
+  const auto name = [](extent) -> std::string { return "the output"; };
+  call_check{
+      .call = "[evaluate]", .computed = "the expression", .name = name, .arrays = {&output, 1}}(
+      [&](extent) -> const array_view& { return y; });
   for (const ir::node_id id : g.ids())
     if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
       expects<value_error>(
