@@ -34,14 +34,14 @@ int main() {
   layer.decoder = numbers(random, 256, 64);
   layer.active = 8;
 
-  const auto on_gpu = compile(layer, 32, {.on = cuda::device(0)});
+  const auto on_gpu = compile(layer, 32, {.on = cuda::gpu_or_emulated()});
   const tensor<float, 2> x = numbers(random, 32, 64);
   const tensor<float, 2> y = on_gpu(x);
 
-  const compile_options options{.on = cuda::device(0, {.workspace = std::size_t{256} << 20})};
+  const compile_options options{.on = cuda::gpu_or_emulated({.workspace = std::size_t{256} << 20})};
   std::cout << explain(layer(x), options);
 
-  const auto gpu = cuda::device(0);
+  const auto gpu = cuda::gpu_or_emulated();
   const auto forward = compile(layer, 32, {.on = gpu, .callers = 2});
   const cuda::tensor<float, 2> in(x, gpu);
   cuda::tensor<float, 2> out({32, 64}, gpu);
@@ -55,7 +55,7 @@ int main() {
   graph.launch(stream);
   stream.synchronize();
 
-  const auto faster = compile(layer, 32, {.on = cuda::device(0, {.math = cuda::math::tf32})});
+  const auto faster = compile(layer, 32, {.on = cuda::gpu_or_emulated({.math = cuda::math::tf32})});
   std::cout << "tf32 changes a number by up to " << greatest_difference(faster(x), y) << '\n';
 
   std::cout << explain(layer(x), {.on = cuda::emulated(), .as = cuda::h100()});

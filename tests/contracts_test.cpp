@@ -25,7 +25,7 @@ struct {
   extent tokens;
 } const backends[] = {
 #ifndef FMOE_JTHREAD_EXECUTOR  // tsan takes minutes for emulated threads, which are one thread's
-    {"cuda", {.on = cuda::device(0)}, 20},
+    {"cuda", {.on = cuda::gpu_or_emulated()}, 20},
 #endif
     {"cpu", {}, 230},
     {"reference", {.on = reference()}, 20}};

@@ -146,7 +146,7 @@ TEST_CASE("a token has the experts of the file, whatever type the weights are lo
       check_same_experts(narrow, wide);
       const auto x = random<rows>({40, inputs}, 2);
       for (const compile_options& how :
-           {compile_options{.on = reference()}, compile_options{.on = cuda::device(0)}}) {
+           {compile_options{.on = reference()}, compile_options{.on = cuda::gpu_or_emulated()}}) {
         CHECK(tokens_with_other_experts(evaluate(narrow.chosen(x), how),
                                         evaluate(wide.chosen(x), how)) == 0);
         const rows y = evaluate(narrow(x)), elsewhere = evaluate(narrow(x), how);

@@ -37,7 +37,7 @@ void check(const random_expression& e, const std::vector<double>& expected, doub
   CHECK(error(y, expected, scale) <= tolerance);
   CHECK(error(original.all(), expected, scale) <= tolerance);
   CHECK(same_bits(cut.all(), y));
-  static const auto gpu = cuda::device(0, {.order = cuda::thread_order::shuffled});
+  static const auto gpu = cuda::gpu_or_emulated({.order = cuda::thread_order::shuffled});
   compile_options on_gpu = limited<T>(tiny_limits());
   on_gpu.on = gpu;
   CHECK(error(computed<T>(e.g, e.root(), on_gpu), expected, scale) <= tolerance);

@@ -208,7 +208,7 @@ void check_way(const Way& how, const expectation& expects) {
   const auto write = how(layer);
   const auto x = random<rows>({6, 7}, 4), dy = random<rows>({6, 5}, 5);
   const std::array<compile_options, 2> elsewhere{
-      {{.on = fmoe::reference()}, {.on = cuda::device(0)}}};
+      {{.on = fmoe::reference()}, {.on = cuda::gpu_or_emulated()}}};
   auto forward = compile(layer, 6);
   std::array others{compile(layer, 6, elsewhere[0]), compile(layer, 6, elsewhere[1])};
   const auto copy = layer;

@@ -71,7 +71,7 @@ class gpu_bench {
       : options_(options),
         start_(now()),
         csv_(options.csv.empty() ? nullptr : std::fopen(options.csv.c_str(), "w")) {
-    is_emulated_ = std::string(cuda::device(0)->where()).starts_with("emulated");
+    is_emulated_ = std::string(cuda::gpu_or_emulated()->where()).starts_with("emulated");
     if (is_emulated_) options_.tiny = true;
   }
   gpu_bench(const gpu_bench&) = delete;
@@ -80,7 +80,7 @@ class gpu_bench {
   }
 
   int run() {
-    const machine m = cuda::device(0)->machine(dtype::float32);
+    const machine m = cuda::gpu_or_emulated()->machine(dtype::float32);
     std::printf("%s\n", m.name.c_str());
     if (is_emulated_)
       std::printf("There is no GPU: tiny layers on emulated blocks, whose times say nothing.\n");
@@ -138,7 +138,7 @@ class gpu_bench {
             const tensor<float, 2>& expected) const {
     const extent tokens = x.shape()[0];
     constexpr std::size_t workspace = std::size_t{8} << 30;
-    const auto gpu = cuda::device(0, {.math = how, .workspace = workspace});
+    const auto gpu = cuda::gpu_or_emulated({.math = how, .workspace = workspace});
     machine without_launches = gpu->machine(dtype::float32);
     without_launches.gpu.launch = 1e-12;
     row made{};

@@ -25,7 +25,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-const auto gpu = cuda::device(0);
+const auto gpu = cuda::gpu_or_emulated();
 const std::string here_text = gpu->where();
 const bool is_emulated = here_text.starts_with("emulated");
 const compile_options on_gpu{.on = gpu};
@@ -187,7 +187,7 @@ TEST_CASE("evaluate writes an array of the device", "[cuda]") {
 }
 
 TEST_CASE("a DLTensor is read and written as it is", "[cuda]") {
-  const auto device = cuda::device(0);  // whose number a DLTensor has
+  const auto device = cuda::gpu_or_emulated();  // whose number a DLTensor has
   const auto w = random<parameter<float, 2>>({12, 7}, 3);
   const auto forward = compile(product(w), 16, {.on = device});
   const auto x = numbers(16, 12);

@@ -30,7 +30,7 @@ const bool is_fused = [] {
 // which a GPU has one.
 template <operand E>
 bool has_cpu_bits(const E& e, thread_order order = thread_order::shuffled) {
-  const compile_options options{.on = cuda::device(0, {.order = order})};
+  const compile_options options{.on = cuda::gpu_or_emulated({.order = order})};
   return is_fused ? same_bits_or_nan(evaluate(e, options), evaluate(e)) : agrees(e, options);
 }
 
@@ -73,7 +73,7 @@ TEMPLATE_TEST_CASE("functions of one number have the CPU's bits", "[cuda]", floa
   const auto x = extremes<T>();
   const auto check = [&](const char* name, const auto& e) {
     INFO(name);
-    if (is_fused) CHECK(same_numbers(evaluate(e, {.on = cuda::device(0)}), evaluate(e)));
+    if (is_fused) CHECK(same_numbers(evaluate(e, {.on = cuda::gpu_or_emulated()}), evaluate(e)));
   };
   check("relu", relu(x));
   check("gelu", gelu(x));
@@ -86,7 +86,7 @@ TEMPLATE_TEST_CASE("functions of one number have the CPU's bits", "[cuda]", floa
   check("tanh", tanh(x));
   // g++ joins a product and a sum of these.
   const auto usual = random<tensor<T, 2>>({3, 1000}, 5);
-  CHECK(agrees(log(abs(usual) + 1e-3), {.on = cuda::device(0)}));
+  CHECK(agrees(log(abs(usual) + 1e-3), {.on = cuda::gpu_or_emulated()}));
   check("abs", abs(x));
   check("negate", -x);
   check("scale", 0.3 * x);
@@ -100,7 +100,7 @@ TEMPLATE_TEST_CASE("entmax is right for every alpha", "[cuda]", float, double) {
   const auto x = random<tensor<TestType, 2>>({3, 300}, 5);
   for (const double alpha : {1.1, 1.5, 2., 3.}) {
     INFO("alpha " << alpha);
-    CHECK(agrees(entmax(x, alpha), {.on = cuda::device(0)}));
+    CHECK(agrees(entmax(x, alpha), {.on = cuda::gpu_or_emulated()}));
   }
 }
 
@@ -125,7 +125,7 @@ TEST_CASE("blocks of a sum may have any length", "[cuda]") {
   const auto product = einsum<"ti,io->to">(x, random<parameter<float, 2>>({300, 40}, 2));
   for (const extent block : {extent{1}, extent{10}, extent{17}, extent{1000}}) {
     INFO("blocks of " << block);
-    const auto y = evaluate(product, {.on = cuda::device(0), .sum_block = block});
+    const auto y = evaluate(product, {.on = cuda::gpu_or_emulated(), .sum_block = block});
     if (is_fused) CHECK(same_bits(y, evaluate(product, {.sum_block = block})));
   }
 }
@@ -274,10 +274,10 @@ TEST_CASE("the workspace decides how many tokens run at a time, and no bit", "[c
   const auto l = decoders<float>(24, 60, 500, 5);
   const auto x = random<tensor<float, 2>>({90, 24}, 9);
   const auto e = experts(random<tensor<float, 2>>({90, 20}, 7));
-  const auto first = evaluate(l(x), {.on = cuda::device(0)});
-  const auto second = evaluate(e, {.on = cuda::device(0)});
+  const auto first = evaluate(l(x), {.on = cuda::gpu_or_emulated()});
+  const auto second = evaluate(e, {.on = cuda::gpu_or_emulated()});
   for (const extent kib : {extent{20}, extent{64}}) {
-    const compile_options small{.on = cuda::device(0, {.workspace = kib << 10})};
+    const compile_options small{.on = cuda::gpu_or_emulated({.workspace = kib << 10})};
     const std::string text = explain(l(x), small).text;
     INFO(text);
     CHECK(text.find("tile of 90 tokens") == text.npos);

@@ -20,7 +20,7 @@ using namespace fmoe::test;
 using cuda::math;
 
 compile_options with(math how) {
-  return {.on = cuda::device(0, {.math = how, .order = cuda::thread_order::shuffled})};
+  return {.on = cuda::gpu_or_emulated({.math = how, .order = cuda::thread_order::shuffled})};
 }
 
 TEST_CASE("each policy has its own error", "[cuda][math]") {
@@ -28,8 +28,8 @@ TEST_CASE("each policy has its own error", "[cuda][math]") {
   const auto w = random<parameter<float, 2>>({300, 140}, 2);
   const auto product = einsum<"ti,io->to">(x, w);
   const auto error = [&](math how) { return error_of(product, with(how)); };
-  CHECK(
-      same_bits(evaluate(product, with(math::exact)), evaluate(product, {.on = cuda::device(0)})));
+  CHECK(same_bits(evaluate(product, with(math::exact)),
+                  evaluate(product, {.on = cuda::gpu_or_emulated()})));
   CHECK(error(math::exact) < 1e-6);
   CHECK(error(math::tf32x3) < 2e-6);
   CHECK((error(math::tf32) > 1e-5 && error(math::tf32) < 1e-3));

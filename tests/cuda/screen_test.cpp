@@ -22,8 +22,8 @@ constexpr float infinity = std::numeric_limits<float>::infinity(),
 
 // A plan is screened whatever it costs if its shape is given.
 compile_options with(bool screen, cuda::tensor_sums sums = cuda::tensor_sums::cut_off) {
-  return {.on = cuda::device(
-              0, {.math = math::exact, .order = cuda::thread_order::shuffled, .tensor_sums = sums}),
+  return {.on = cuda::gpu_or_emulated(
+              {.math = math::exact, .order = cuda::thread_order::shuffled, .tensor_sums = sums}),
           .screen = screen,
           .shape = plan_shape{}};
 }
@@ -240,7 +240,7 @@ TEST_CASE("the roofline decides, and screening can be switched off", "[cuda][scr
     const tensor<float, 2> x({tokens, 256});
     return explain(
                top_k(einsum<"ti,in->tn">(x, parameter<float, 2>(tensor<float, 2>({256, 8192}))), 8),
-               {.on = cuda::device(0, {.math = how}), .screen = screen, .as = cuda::h100()})
+               {.on = cuda::gpu_or_emulated({.math = how}), .screen = screen, .as = cuda::h100()})
         .text;
   };
   const auto is_screened = [](const std::string& t) { return t.find("screened") != t.npos; };

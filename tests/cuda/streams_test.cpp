@@ -22,7 +22,7 @@ using namespace fmoe::test;
 
 constexpr extent rows = 9, width = 12;
 
-const auto gpu = cuda::device(0);  // or one whose emulated streams do their work at once
+const auto gpu = cuda::gpu_or_emulated();  // or one whose emulated streams do their work at once
 const auto deferred = cuda::emulated({.streams = cuda::stream_order::deferred});
 
 tensor<float, 2> numbers(unsigned seed) { return random<tensor<float, 2>>({rows, width}, seed); }

@@ -736,9 +736,9 @@ expert_domains(6, 14).add(g1, g2, 0);
 const std::vector<double> scores = {0.25, std::numeric_limits<double>::infinity()};
 expert_correlation(6).add(tensor<float, 3>({2, 2, 6}), tensor<float, 3>({2, 2, 6}), scores);
 }},
-{R"([cuda] there is no device -1)",
-"GPUs are numbered from 0.",
-"Pass the number of a GPU, as `nvidia-smi` shows it.",
+{R"([cuda] there is no GPU -1: the program can use 0, since its kernels are compiled without nvcc; cuda::emulated() runs the kernels on the CPU)",
+"There are fewer GPUs, which count from 0 as `nvidia-smi` shows them; or the file with the kernels is not compiled by nvcc.",
+"Pass the number of a GPU, compile the component `cuda` with nvcc, or take `cuda::emulated()` or `cuda::gpu_or_emulated()`.",
 [] { cuda::device(-1); }},
 {R"([cuda] the temporaries of one token take 2816 bytes, and the workspace has 1024)",
 "A GPU makes whole rows between two steps, at least those of one token.",

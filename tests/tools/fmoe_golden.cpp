@@ -38,8 +38,8 @@ int main(int argc, char** argv) {
   if (on == "reference") fmoe::golden::judged.on = fmoe::reference();
 #if !defined(_WIN32)  // where there are no GPUs yet
   if (on == "cuda")
-    fmoe::golden::judged.on =
-        fmoe::cuda::device(0, {.math = *how, .tensor_sums = fmoe::cuda::tensor_sums::cut_off});
+    fmoe::golden::judged.on = fmoe::cuda::gpu_or_emulated(
+        {.math = *how, .tensor_sums = fmoe::cuda::tensor_sums::cut_off});
 #endif
   if (*how == math::tf32) fmoe::golden::limit<float> = {2e-3, 6e-3};
   if (*how == math::bf16) fmoe::golden::limit<float> = {2e-2, 6e-2};

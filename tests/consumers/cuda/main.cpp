@@ -6,7 +6,7 @@
 #include <fmoe/cuda.hpp>
 
 int main() {
-  const auto gpu = fmoe::cuda::device(0);
+  const auto gpu = fmoe::cuda::gpu_or_emulated();
   fmoe::parameter<float, 2> w({2, 3}, {1, 2, 3, 4, 5, 6});
   const auto forward =
       fmoe::compile([&](const auto& x) { return fmoe::einsum<"ti,io->to">(x, w); }, 1, {.on = gpu});

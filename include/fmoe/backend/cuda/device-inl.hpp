@@ -184,23 +184,37 @@ FMOE_INLINE std::shared_ptr<const processor> emulated(const device_options& opti
                                                                  options);
 }
 
-FMOE_INLINE std::shared_ptr<const processor> device(int number, const device_options& options) {
-  expects<value_error>(number >= 0, "[cuda] there is no device ", number);
+// Returns how many GPUs the program can use.
+inline int gpu_count() {
 #if defined(__CUDACC__)
-  if (const int count = gpu::count(); count > 0) {
-    expects<value_error>(number < count, "[cuda] there is no device ", number,
-                         ": this machine has ", count);
-    return std::make_shared<const device_backend<gpu>>(gpu(number, options), options);
-  }
+  return gpu::count();
+#else
+  return 0;
 #endif
-  return emulated(options, number);
+}
+
+FMOE_INLINE std::shared_ptr<const processor> device(int number, const device_options& options) {
+#if defined(__CUDACC__)
+  constexpr const char* why = "";
+#else
+  constexpr const char* why = ", since its kernels are compiled without nvcc";
+#endif
+  expects<value_error>(number >= 0 && number < gpu_count(), "[cuda] there is no GPU ", number,
+                       ": the program can use ", gpu_count(), why,
+                       "; cuda::emulated() runs the kernels on the CPU");
+#if defined(__CUDACC__)
+  return std::make_shared<const device_backend<gpu>>(gpu(number, options), options);
+#else
+  return emulated(options);
+#endif
+}
+
+FMOE_INLINE std::shared_ptr<const processor> gpu_or_emulated(const device_options& options) {
+  return gpu_count() > 0 ? device(0, options) : emulated(options);
 }
 
 FMOE_INLINE place place_of_device(int number) {
-#if defined(__CUDACC__)
-  if (gpu::count() > 0) return {gpu_name, number};
-#endif
-  return {emulated_name, number};
+  return {gpu_count() > 0 ? gpu_name : emulated_name, number};
 }
 
 FMOE_INLINE place place_of(const void* pointer) {

@@ -111,13 +111,15 @@ class processor : public backend {
 };
 
 // A GPU by its number, for compile_options::on: compile(layer, 128, {.on = fmoe::cuda::device(0)}).
-// Where there is no GPU, or where the kernels are compiled without nvcc, it is an emulated device,
-// and `explain` says so. Throws value_error if there are not so many.
+// Throws value_error if there are not so many: none where the kernels are compiled without nvcc.
 std::shared_ptr<const processor> device(int number, const device_options& options = {});
 
 // Runs the kernels of a GPU on the CPU, thread by thread, and throws when a kernel does what is
 // undefined on a GPU. It is slow. Throws value_error if `number` is not below emulated_devices.
 std::shared_ptr<const processor> emulated(const device_options& options = {}, int number = 0);
+
+// The first GPU, or an emulated device where there is none. `explain` says which it is.
+std::shared_ptr<const processor> gpu_or_emulated(const device_options& options = {});
 
 // Returns the place of device(number), and the place to whose memory a pointer belongs. Throws
 // value_error if it is no device's.
