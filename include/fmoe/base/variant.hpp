@@ -20,6 +20,9 @@ struct first_of {
   using type = First;
 };
 
+template <class T, class... Types>
+inline constexpr bool is_one_of = (std::is_same_v<T, Types> || ...);
+
 template <class... Types>
 class variant {
  public:
@@ -34,7 +37,7 @@ class variant {
   }();
 
   template <class T>
-    requires(std::is_same_v<T, Types> || ...)
+    requires is_one_of<T, Types...>
   variant(T value) noexcept : index_(place<T>) {
     new (bytes_) T(std::move(value));
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <exception>
+#include <type_traits>
 
 #include <fmoe/backend/cuda/blas_products.hpp>
 #include <fmoe/backend/cuda/kernels/exclude.hpp>
@@ -55,8 +56,21 @@ class executor : operands<T, Device> {
   }
 
  private:
+  // The kinds of steps that plans for GPUs have: nothing is streamed or compact, a group runs its
+  // put, and only floats are screened.
+  template <class Step>
+  static constexpr bool takes =
+      !is_one_of<Step, cpu::take_step, cpu::weigh_step, cpu::reweigh_step, cpu::unpair_step,
+                 cpu::keep_step, cpu::expert_sum_step, cpu::loop_step, cpu::put_step> &&
+      (std::is_same_v<T, float> || !std::is_same_v<Step, cpu::screen_step>);
+
   void visit(const cpu::step& s, const frame& f) const {
-    detail::visit([&](const auto& x) { run(x, f); }, s);
+    detail::visit(
+        [&]<class Step>(const Step& x) {
+          if constexpr (takes<Step>) run(x, f);
+          else std::terminate();
+        },
+        s);
   }
 
   // Calls a thread for each of n numbers of each row.
@@ -429,32 +443,28 @@ class executor : operands<T, Device> {
 
   // Scores by tensor cores, then a selection that makes few of them again.
   void run(const cpu::screen_step& s, const frame& f) const {
-    if constexpr (std::is_same_v<T, float>) {
-      const product<float> scores = product_of(s, read(s.a, f), rows(s.scratch, f), f);
-      const auto [by_norm, by_rounding] = screens_->of(plan_, s.weight);
-      const selections_at<float> to = selections(s.selection, s.keep, f);
-      const weighting weights = s.rule.weights;
-      const stored_table columns = weights_.columns(s.weight);
-      const screen_rows<float> screened{.a = scores.a,
-                                        .scratch = scores.c,
-                                        .to = to,
-                                        .g = nullptr,
-                                        .by_norm = by_norm,
-                                        .by_rounding = by_rounding,
-                                        .depth = s.K,
-                                        .columns = s.N,
-                                        .sum_block = plan_.sum_block,
-                                        .takes_zeros = zeros_count(weights),
-                                        .finish = finish(s.epilogues, f)};
-      find_sizes(f.bound.queue, screened, f.count);
-      if (!blas_scores(s, screened, scores, f))
-        launch(scores, weights_.matrices(s.weight).stored, math::bf16, f);
-      select_screened(f.bound.queue, screened, columns, f.count);
-      if (weights == weighting::score) return;
-      weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
-    } else {
-      std::terminate();
-    }
+    const product<float> scores = product_of(s, read(s.a, f), rows(s.scratch, f), f);
+    const auto [by_norm, by_rounding] = screens_->of(plan_, s.weight);
+    const selections_at<float> to = selections(s.selection, s.keep, f);
+    const weighting weights = s.rule.weights;
+    const stored_table columns = weights_.columns(s.weight);
+    const screen_rows<float> screened{.a = scores.a,
+                                      .scratch = scores.c,
+                                      .to = to,
+                                      .g = nullptr,
+                                      .by_norm = by_norm,
+                                      .by_rounding = by_rounding,
+                                      .depth = s.K,
+                                      .columns = s.N,
+                                      .sum_block = plan_.sum_block,
+                                      .takes_zeros = zeros_count(weights),
+                                      .finish = finish(s.epilogues, f)};
+    find_sizes(f.bound.queue, screened, f.count);
+    if (!blas_scores(s, screened, scores, f))
+      launch(scores, weights_.matrices(s.weight).stored, math::bf16, f);
+    select_screened(f.bound.queue, screened, columns, f.count);
+    if (weights == weighting::score) return;
+    weigh(weigh_rows<float>{to, {}, 1, 0, weights}, f);
   }
 
   // Returns false if cuBLASLt does not compute the scores. It takes whole accesses of columns; what
@@ -475,16 +485,6 @@ class executor : operands<T, Device> {
                         f.bound.queue);
     return false;
   }
-
-  // The plan has none of these: nothing is streamed or compact, and a group runs its put.
-  [[noreturn]] void run(const cpu::take_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::weigh_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::reweigh_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::unpair_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::keep_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::expert_sum_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::loop_step&, const frame&) const { std::terminate(); }
-  [[noreturn]] void run(const cpu::put_step&, const frame&) const { std::terminate(); }
 
   std::unique_ptr<const screens<Device>> screens_;  // of floats
   math policy_ = math::exact;
