@@ -299,7 +299,7 @@ TEST_CASE("a layer of several arguments") {
     forward(part(x), part(g1), part(g2), y);
     require(difference(y, part(expected)) <= 4e-6, "Monet HD of three arguments");
     const std::string got = sentence_of([&] { forward(part(x), part(g1), part(x), y); });
-    require(got.find("of input 2") != got.npos, got);
+    require(got.find("input 2 has 2 axes and must have 3") != got.npos, got);
   });
 }
 

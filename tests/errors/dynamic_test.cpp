@@ -127,7 +127,7 @@ step.refresh();
 [] { dynamic::compile_gradients(dynamic::layer{small_mxd()}, 4)(std::vector<dynamic::array>(1)); }},
 {R"([gradients] dy is of float64 and the layer computes in float32: convert it first)", "x and dy have at most 32 bits, and what is written is `float32`.", "Convert the array, or pass one of `float32` to write to.",
 [] { step_with([](auto& a) { a[1].type = dtype::float64; }); }},
-{R"([gradients] the gradient of gate has 2 axes and must have 1)", "A gradient has the shape of `value` in `parameters()`; that of files may have its axes in another order.", "Take that shape.",
+{R"([gradients] the gradient of gate has 3 axes and must have 2)", "A gradient has the shape of `value` in `parameters()`; that of files may have its axes in another order.", "Take that shape.",
 [] { step_with([](auto& a) { a[5].shape.push_back(1); }); }},
 {R"([gradients] the elements of the gradient of gate do not follow each other in memory)", "Gradients are written row by row, without gaps.", "Pass an array without strides, and copy it.",
 [] { step_with([](auto& a) { a[5].strides = {1, a[5].shape[0]}; }); }},

@@ -2,7 +2,7 @@
 // Limits that make plans of small expressions as rich as those of large ones, on this CPU.
 #pragma once
 
-#include <fmoe/backend/cpu/host.hpp>
+#include <fmoe/backend/cpu/level_kernels.hpp>
 
 #include "names.hpp"
 
@@ -12,7 +12,7 @@ namespace fmoe::test {
 // `how`.
 template <class T>
 planner::plan_options on_this_cpu(planner::plan_options how) {
-  how.on = cpu::host<T, cpu::native>()->machine(dtype_of<T>);
+  how.on = cpu::level_kernels_of<T, cpu::native>().machine();
   how.element_bytes = sizeof(T);
   return how;
 }

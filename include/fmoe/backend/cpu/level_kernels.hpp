@@ -8,6 +8,7 @@
 #include <span>
 
 #include <fmoe/backend/backend.hpp>
+#include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/backend/cpu/plan/plan.hpp>
 
 namespace fmoe::cpu {
