@@ -222,12 +222,11 @@ TEST_CASE("a sum over tokens is written with its strides, and is checked", "[tok
   }
   CHECK(same);
   CHECK_THROWS_WITH(forward(x, dy, tensor<float, 3>({1, inputs, outputs}), g.x, g.bias),
-                    "[forward] output 0 has 3 axes and the layer's result, which has no tokens, "
-                    "has 2");
+                    "[forward] output 0 has 3 axes and must have 2");
   CHECK_THROWS_WITH(forward(x, rows(dy, 5), g.weight, g.x, g.bias),
                     "[forward] 't' is 5 in input 1 and 600 in output 1");
   CHECK_THROWS_WITH(forward(x, dy, tensor<float, 2>({inputs, outputs + 1}), g.x, g.bias),
-                    "[forward] axis 1 of the rows of output 0 is 41 and the layer's is 40");
+                    "[forward] axis 1 of output 0 is 41 and the layer's is 40");
 }
 
 TEST_CASE("a NaN in a token reaches the sums and no other row", "[token_sums]") {

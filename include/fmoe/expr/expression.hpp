@@ -86,6 +86,8 @@ struct leaf_elements {
         is_copy(copy) {}
   FMOE_NOINLINE leaf_elements(const leaf_elements& other) = default;
   FMOE_NOINLINE leaf_elements(leaf_elements&& other) noexcept = default;
+  FMOE_NOINLINE leaf_elements& operator=(const leaf_elements& other) = default;
+  FMOE_NOINLINE leaf_elements& operator=(leaf_elements&& other) noexcept = default;
   FMOE_NOINLINE ~leaf_elements() {}
 
   std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
