@@ -79,7 +79,7 @@ def test_a_step_follows_the_weights_and_k():
     assert (fewer.y == layer.with_active(2)(x)).all() and not (fewer.y == y).all()
     step.keep(None)
     assert (step(x, dy).dx == dx).all()
-    with pytest.raises(fmoe.ShapeError, match="the rows of dy have 4 numbers"):
+    with pytest.raises(fmoe.ShapeError, match="axis 0 of the rows of dy is 4"):
         step(x, dy[:, :4])
     with pytest.raises(fmoe.ShapeError, match="compiled for at most 8"):
         step(np.ones((9, 4), np.float32), np.ones((9, 5), np.float32))
