@@ -2,6 +2,7 @@
 """Files lose no tensor and no setting without a word: what a layer does not read is refused, and so is what nothing says."""
 import json
 import pathlib
+import pickle
 
 import numpy as np
 import pytest
@@ -63,6 +64,9 @@ def test_every_kind_of_layer_has_narrow_types(file, type):
     whole = fmoe.from_arrays(arrays, metadata=metadata)
     layer = fmoe.from_arrays(arrays, metadata=metadata, type=type, narrow=True)
     assert layer.settings == whole.settings
+    pickled = pickle.loads(pickle.dumps(layer))
+    assert pickled.settings == layer.settings and pickled.type == layer.type == type
+    assert all((a == pickled.arrays()[name]).all() for name, a in layer.arrays().items())
     if type.startswith("q8"):
         wide, kept = whole.quantize(type).arrays(), layer.arrays()
         assert kept.keys() == wide.keys() and all((kept[name] == wide[name]).all() for name in kept)
