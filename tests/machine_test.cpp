@@ -141,8 +141,7 @@ TEST_CASE("a plan is the same when its machine was read from text", "[machine]")
 
 TEST_CASE("a plan for any machine runs on the kernels of this one", "[machine]") {
   machine other;
-  other.panel = 1;
-  other.cache_line = 4;
+  other.threads = 1;
   const auto x = random<tensor<float, 2>>({64, 40}, 1);
   const auto check = [&](const auto& layer) {
     const auto expected = compile(layer, 64)(x);

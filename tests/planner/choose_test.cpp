@@ -17,7 +17,6 @@ machine zen4() {
   m.one = m.every = {118e9, 235e9, 470e9, 235e9, 120e9, 78e9, 32e9};
   m.l2 = 1 << 20;
   m.l3 = 32 << 20;
-  m.screen_size = [](extent depth, extent, extent keep, extent) { return depth + 7 * keep; };
   return m;
 }
 machine zen5() {
@@ -33,10 +32,18 @@ machine emerald_rapids() {
   return m;
 }
 
-detail::vector<cpu::shaped_plan> tried(const auto& build, extent tokens, const machine& on) {
-  blueprint g;
+planner::plan_options options_on(const machine& on) {
   planner::plan_options how = machine_options();
   how.on = on;
+  how.kernels.screen_size = [](extent depth, extent, extent keep, extent) {
+    return depth + 7 * keep;
+  };
+  return how;
+}
+
+detail::vector<cpu::shaped_plan> tried(const auto& build, extent tokens, const machine& on) {
+  blueprint g;
+  const planner::plan_options how = options_on(on);
   planner::program p = planner::lower(g, build(g, tokens), how);
   return cpu::shape_search(p, how).all();
 }
@@ -63,8 +70,7 @@ TEST_CASE("few tokens are one tile, and many are even parts", "[choose]") {
 
 double seconds(extent tile, const machine& on, extent threads = 1) {
   blueprint g;
-  planner::plan_options how = machine_options();
-  how.on = on;
+  const planner::plan_options how = options_on(on);
   const planner::program p = planner::lower(g, mxd_of_gpt2(g, 1024), how);
   const cpu::plan plan = cpu::shape_search(p, how).with({.tile = tile});
   return cpu::prediction(plan, p.leaves, on, 4, threads).seconds();
@@ -136,8 +142,7 @@ struct run_of_plan {  // which takes so long
 
 TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched", "[choose]") {
   blueprint g;
-  planner::plan_options how = machine_options();
-  how.on = emerald_rapids();
+  const planner::plan_options how = options_on(emerald_rapids());
   const planner::program p = planner::lower(g, g.linear(g.argument(0, {1024, 512}), 512, 512), how);
   std::vector<extent> tiles;
   for (const cpu::shaped_plan& s : cpu::shape_search(p, how).all()) tiles.push_back(s.shape.tile);
@@ -169,8 +174,7 @@ TEST_CASE("entmax by bisection is predicted from its alpha and the length of its
           "[choose]") {
   const auto seconds_of = [](double alpha, extent n) {
     blueprint g;
-    planner::plan_options how = machine_options();
-    how.on = zen4();
+    planner::plan_options how = options_on(zen4());
     how.on.one.flops = how.on.every.flops = 240e9;
     const ir::node_id y = g.map_rows(row_function::entmax, alpha, g.tensor({100, n}));
     const planner::program p = planner::lower(g, y, how);

@@ -12,7 +12,9 @@ using G = blueprint&;
 
 planner::plan_options able() {
   planner::plan_options o = machine_options();
-  o.on.screen_size = [](extent depth, extent, extent keep, extent) { return depth + 7 * keep; };
+  o.kernels.screen_size = [](extent depth, extent, extent keep, extent) {
+    return depth + 7 * keep;
+  };
   return o;
 }
 

@@ -67,7 +67,7 @@ TEST_CASE(
   CHECK(chunk(100, tiny_options()) == 64);
   CHECK(chunk(129, tiny_options()) == 64);  // three of 43, rounded up
   auto wide = tiny_options();
-  wide.on.panel = 16;
+  wide.kernels.panel = 16;
   CHECK(chunk(129, wide) == 48);
   wide.shape.chunk = 1;
   CHECK(chunk(129, wide) == 16);

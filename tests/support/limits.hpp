@@ -13,6 +13,7 @@ namespace fmoe::test {
 template <class T>
 planner::plan_options on_this_cpu(planner::plan_options how) {
   how.on = cpu::level_kernels_of<T, cpu::native>().machine();
+  how.kernels = cpu::level_kernels_of<T, cpu::native>().facts();
   how.element_bytes = sizeof(T);
   return how;
 }

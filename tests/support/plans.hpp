@@ -59,8 +59,8 @@ cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
 
 inline planner::plan_options machine_options() {
   planner::plan_options o;
-  o.on.panel = 32;
-  o.on.selection_size = [](extent k) { return 4 * k + 256; };
+  o.kernels.panel = 32;
+  o.kernels.selection_size = [](extent k) { return 4 * k + 256; };
   return o;
 }
 

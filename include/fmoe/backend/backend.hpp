@@ -130,6 +130,9 @@ class backend {
   // The machine that programs of this arithmetic type are planned for.
   virtual fmoe::machine machine(dtype type) const = 0;
 
+  // And what its kernels can do, on this machine or another.
+  virtual planner::kernel_facts kernels(dtype) const { return {}; }
+
   // Returns the reason why an operation cannot run here, for an error message, or nullopt if it
   // can.
   virtual std::optional<std::string> refusal(const planner::operation& o) const = 0;

@@ -60,32 +60,6 @@ struct machine {
   // A sum over tokens reads a selection of at most one in so many entries, and dense rows
   // otherwise.
   std::size_t summed_entries_a_kept = 4;
-
-  // What the kernels of a backend fix. Plans for another machine have it from the backend, too.
-  std::size_t cache_line = 64;
-  std::size_t panel = 32;     // columns of a packed panel
-  bool whole_groups = false;  // a group computes the rows of all its experts at a time
-  bool samples_kept = false;  // makes products only where a selection is above 0
-  bool compacts = false;      // makes values of both passes only for kept entries
-  // Elements of the selection of a row.
-  std::size_t (*selection_size)(std::size_t keep) = [](std::size_t) { return std::size_t{0}; };
-  // Elements of scratch for a token of a screened selection; null where selections are not
-  // screened.
-  std::size_t (*screen_size)(std::size_t depth, std::size_t columns, std::size_t keep,
-                             std::size_t tokens) = nullptr;
-
-  // Returns this machine with the kernels of another one.
-  machine with_kernels_of(const machine& other) const {
-    machine m = *this;
-    m.cache_line = other.cache_line;
-    m.panel = other.panel;
-    m.whole_groups = other.whole_groups;
-    m.samples_kept = other.samples_kept;
-    m.compacts = other.compacts;
-    m.selection_size = other.selection_size;
-    m.screen_size = other.screen_size;
-    return m;
-  }
 };
 
 }  // namespace fmoe

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <fmoe/base/vector.hpp>
+#include <fmoe/planner/kernel_facts.hpp>
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe {
@@ -26,6 +27,7 @@ namespace fmoe::planner {
 
 struct plan_options {
   machine on{};
+  kernel_facts kernels{};
   plan_shape shape{};
   bool chooses_shape = false;  // take the shape whose time is predicted to be the least
   bool tunes = false;          // or the quickest of a few, which run once

@@ -21,12 +21,12 @@ FMOE_INLINE program contractions(const ir::graph& g, const ir::node_list& result
   const ir::live_graph needed = ir::live(g, results);
   program p = lowering(expand(needed.nodes, needed.roots, options), options).take();
   if (!options.naive) {
-    sample(p, options.on);
-    if (options.on.compacts) compact(p, options.on);
+    sample(p, options.on, options.kernels);
+    if (options.kernels.compacts) compact(p, options.on);
     group(p);
-    if (options.on.compacts) reweigh(p);
+    if (options.kernels.compacts) reweigh(p);
   }
-  skip(p, options.on);
+  skip(p, options.on, options.kernels);
   match(p);
   arrange_stages(p);
   return p;

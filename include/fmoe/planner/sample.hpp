@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include <fmoe/planner/kernel_facts.hpp>
 #include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/skip.hpp>
 
@@ -41,9 +42,10 @@ inline std::optional<meeting> keeping_in(const program& p, const operation& o) {
   return {};
 }
 
-inline std::optional<meeting> meeting_in(const program& p, const operation& o, const machine& m) {
+inline std::optional<meeting> meeting_in(const program& p, const operation& o,
+                                         const kernel_facts& kernels) {
   if (!is<product_op>(o)) return std::nullopt;
-  if (m.samples_kept)
+  if (kernels.samples_kept)
     if (const auto found = keeping_in(p, o)) return found;
   if (p[o.in[0].value].selection) {
     const axis_labels &chosen = o.in[0].labels, &numbers = o.in[1].labels;
@@ -83,8 +85,8 @@ inline bool sum_rows(program& p, value_id numbers, extent rows) {
 }
 
 // Turns the product at `place` into a sample if it can be one. Returns true if something changed.
-inline bool sample_one(program& p, extent place, const machine& m) {
-  const auto found = meeting_in(p, p.operations[place], m);
+inline bool sample_one(program& p, extent place, const machine& m, const kernel_facts& kernels) {
+  const auto found = meeting_in(p, p.operations[place], kernels);
   if (!found) return false;
   const use &selection = found->selection, &numbers = found->numbers;
   const value s = p[selection.value];
@@ -139,8 +141,8 @@ inline bool sample_one(program& p, extent place, const machine& m) {
   return true;
 }
 
-inline void sample(program& p, const machine& m) {
-  for (extent i = 0; i < p.operations.size();) i = sample_one(p, i, m) ? 0 : i + 1;
+inline void sample(program& p, const machine& m, const kernel_facts& kernels) {
+  for (extent i = 0; i < p.operations.size();) i = sample_one(p, i, m, kernels) ? 0 : i + 1;
 }
 
 }  // namespace fmoe::planner

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include <fmoe/planner/kernel_facts.hpp>
 #include <fmoe/planner/machine.hpp>
 #include <fmoe/planner/program.hpp>
 
@@ -29,7 +30,7 @@ inline bool is_gather(const program& p, const operation& o) {
 // Returns the place of the operand that an operation sums over tokens as what each of them
 // selected, in rows or in columns of its result.
 inline std::optional<extent> summed_selection(const program& p, const operation& o,
-                                              const machine& m) {
+                                              const machine& m, const kernel_facts& kernels) {
   if (!is<token_sum_op>(o)) return {};
   for (extent k = 0; k < o.in.size(); ++k) {
     const use& scores = o.in[k];
@@ -38,22 +39,23 @@ inline std::optional<extent> summed_selection(const program& p, const operation&
     if (!s.selection || s.keep * m.summed_entries_a_kept > s.shape.back()) continue;
     if (std::ranges::any_of(scores.labels, [&](char c) { return has(row, c); })) continue;
     const bool by_heads =
-        m.compacts && scores.labels.size() == 2 && o.out.labels == scores.labels.back() + row;
+        kernels.compacts && scores.labels.size() == 2 && o.out.labels == scores.labels.back() + row;
     const bool by_rows = o.out.labels == scores.labels + row,
                by_columns = o.out.labels == row + scores.labels;
     const bool is_single = scores.labels.size() == 1;
-    if (by_heads || (by_rows && (m.compacts || is_single)) || (by_columns && is_single)) return k;
+    if (by_heads || (by_rows && (kernels.compacts || is_single)) || (by_columns && is_single))
+      return k;
   }
   return {};
 }
 
 // True if the operation reads entries of selections as they are.
-inline bool reads_entries(const program& p, const operation& o, const machine& m) {
-  if (is<unpair_op>(o)) return m.compacts && p[o.in[0].value].selection;
+inline bool reads_entries(const program& p, const operation& o, const kernel_facts& kernels) {
+  if (is<unpair_op>(o)) return kernels.compacts && p[o.in[0].value].selection;
   return is<sample_op, kept_op, take_op, weigh_op, reweigh_op, expert_sum_op>(o);
 }
 
-inline void skip(program& p, const machine& m = {}) {
+inline void skip(program& p, const machine& m = {}, const kernel_facts& kernels = {}) {
   vector<operation> done;
   list_by<value_id, value_id> dense(p.values.size(), value_id::none);  // selections, expanded
   const auto expanded = [&](value_id v) {
@@ -78,11 +80,11 @@ inline void skip(program& p, const machine& m = {}) {
           p, table,
           labels_where(selected, [&](char c) { return has(table.labels, c); }) + o.out.labels,
           done);
-    } else if (reads_entries(p, o, m)) {
+    } else if (reads_entries(p, o, kernels)) {
       if (is<take_op>(o)) o.in[1].value = expanded(o.in[1].value);
       done.push_back(std::move(o));
       continue;
-    } else if (const auto selection = summed_selection(p, o, m)) {
+    } else if (const auto selection = summed_selection(p, o, m, kernels)) {
       std::swap(o.in[0], o.in[*selection]);
       if (o.in.size() > 1) o.in[1].value = expanded(o.in[1].value);
     } else if (is<rescale_op>(o)) {

@@ -32,8 +32,8 @@ inline planner::plan_options plan_options_of(const compile_options& options, con
                        "of 32, not ",
                        options.sum_block);
   planner::plan_options how;
-  how.on = on.machine(type);
-  if (options.as) how.on = options.as->with_kernels_of(how.on);
+  how.on = options.as ? *options.as : on.machine(type);
+  how.kernels = on.kernels(type);
   how.element_bytes = size_of(type);
   how.naive = options.naive;
   how.shape = options.shape.value_or(plan_shape{});

@@ -20,6 +20,7 @@ class host_backend final : public backend {
 
   std::string name() const override { return "cpu"; }
   fmoe::machine machine(dtype) const override { return kernels_.machine(); }
+  planner::kernel_facts kernels(dtype) const override { return kernels_.facts(); }
   std::optional<std::string> refusal(const planner::operation&) const override { return {}; }
 
  private:

@@ -12,6 +12,7 @@ template <class T, class Level>
 const level_kernels& level_kernels_of() {
   static constexpr level_kernels functions{
       .machine = machine_of<T, native_arch>,
+      .facts = kernel_facts_of<T, native_arch>,
       .executable_of = [](plan p, std::span<const ir::leaf_node> leaves, extent callers,
                           extent threads) -> std::unique_ptr<executable> {
         return std::make_unique<host_executable<T, Level>>(std::move(p), leaves, callers, threads);

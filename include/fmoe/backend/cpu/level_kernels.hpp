@@ -16,6 +16,7 @@ namespace fmoe::cpu {
 // The functions of a level, in the arithmetic of one type.
 struct level_kernels {
   fmoe::machine (*machine)();
+  planner::kernel_facts (*facts)();
   // The executable of a plan, with the memory of `callers` calls on `threads` threads.
   std::unique_ptr<executable> (*executable_of)(plan, std::span<const ir::leaf_node> leaves,
                                                extent callers, extent threads);

@@ -5,6 +5,7 @@
 #include <fmoe/backend/cpu/kernels/screen.hpp>
 #include <fmoe/backend/cpu/measure.hpp>
 #include <fmoe/backend/cpu/native.hpp>
+#include <fmoe/planner/kernel_facts.hpp>
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe::cpu {
@@ -16,15 +17,21 @@ machine machine_of() {
   m.name = native::name;
   if (std::is_same_v<T, double>)
     for (machine_rates* r : {&m.one, &m.every}) r->flops /= 2;
-  m.panel = panel_width<T, Arch>;
-  m.samples_kept = true;
-  m.compacts = true;
-  m.selection_size = &top_k_state_size<T, Arch>;
+  return m;
+}
+
+// What the kernels of Arch can do in arithmetic of T.
+template <class T, class Arch>
+planner::kernel_facts kernel_facts_of() {
+  planner::kernel_facts f{.panel = panel_width<T, Arch>,
+                          .samples_kept = true,
+                          .compacts = true,
+                          .selection_size = &top_k_state_size<T, Arch>};
   if (std::is_same_v<T, float>)
-    m.screen_size = [](extent depth, extent, extent keep, extent tokens) {
+    f.screen_size = [](extent depth, extent, extent keep, extent tokens) {
       return screen_row::size(depth, keep, tokens);
     };
-  return m;
+  return f;
 }
 
 }  // namespace fmoe::cpu

@@ -29,6 +29,9 @@ class device_backend final : public processor {
     return type == dtype::float64 ? machine_for<double>(on_.machine())
                                   : machine_for<float>(on_.machine());
   }
+  planner::kernel_facts kernels(dtype type) const override {
+    return type == dtype::float64 ? kernel_facts_of<double>() : kernel_facts_of<float>();
+  }
 
   place where() const override { return on_.where(); }
   void* allocate(std::size_t bytes) const override { return on_.allocate(bytes); }

@@ -9,15 +9,20 @@
 
 namespace fmoe::cuda {
 
-// A GPU as the planner sees it. What decides the order of sums is as on every machine.
+// A GPU as the planner sees it, and what its kernels can do. What decides the order of sums is as
+// on every machine.
 template <class T>
 machine machine_for(machine m) {
   if (std::is_same_v<T, double>) m.one.flops = m.every.flops /= 2;
-  m.cache_line = 256;
-  m.whole_groups = true;
-  m.selection_size = &selection_row<T>::size;
-  m.screen_size = std::is_same_v<T, float> ? &screen_room::size : nullptr;
   return m;
+}
+
+template <class T>
+planner::kernel_facts kernel_facts_of() {
+  return {.cache_line = 256,
+          .whole_groups = true,
+          .selection_size = &selection_row<T>::size,
+          .screen_size = std::is_same_v<T, float> ? &screen_room::size : nullptr};
 }
 
 // Throws value_error if the temporaries of one token do not fit.

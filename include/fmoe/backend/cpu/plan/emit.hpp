@@ -22,6 +22,7 @@ class emitter : plan_layout {
     plan_.has_plain_sums = options.has_plain_sums;
     plan_.sum_block = options.sum_block;
     plan_.own_ahead = options.shape.own_ahead;
+    plan_.panel = options.kernels.panel;
     plan_.side_by_side = options.shape.side_by_side;
     plan_.l2 = options.on.l2;
     for (const value_id r : p.results) plan_.results.push_back({p[r].shape, p[r].per_token()});

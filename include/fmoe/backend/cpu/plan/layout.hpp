@@ -36,7 +36,7 @@ class plan_layout {
       s.where = constant;
       s.offset = plan_.constants;
       const extent size = x.selection ? row_width(program_, options_, {}, v) : s.elements;
-      plan_.constants += round_up(size, options_.on.cache_line / options_.element_bytes);
+      plan_.constants += round_up(size, options_.kernels.cache_line / options_.element_bytes);
     } else if (const auto result = tiling_.places.shared.output_of(v)) {
       s.where = output;
       s.source = *result;
@@ -141,8 +141,8 @@ class plan_layout {
 
   // A task needs so many elements for a step that runs once a call.
   void needs_arena(extent elements) {
-    plan_.arena =
-        std::max(plan_.arena, round_up(elements, options_.on.cache_line / options_.element_bytes));
+    plan_.arena = std::max(
+        plan_.arena, round_up(elements, options_.kernels.cache_line / options_.element_bytes));
   }
 
   // A reduction of an operand to a result, with nothing summed yet.
@@ -164,7 +164,7 @@ class plan_layout {
                          .selection = whole(o.out.value),
                          .experts = program_[o.out.value].keep,
                          .scratch = plan_.call};
-    plan_.call += options_.on.cache_line / options_.element_bytes;
+    plan_.call += options_.kernels.cache_line / options_.element_bytes;
     return s;
   }
 
@@ -195,7 +195,7 @@ class plan_layout {
   void make_sparse(selection_sum_step& s, value_id v) {
     constexpr extent least = 16;
     const auto result = tiling_.places.shared.output_of(v);
-    const bool may_be = result && *result < options_.tables.size() && options_.on.compacts &&
+    const bool may_be = result && *result < options_.tables.size() && options_.kernels.compacts &&
                         program_.uses(v) == 1 && s.N >= least;
     if (!may_be) return;
     const std::span<const extent> table = options_.tables[*result];

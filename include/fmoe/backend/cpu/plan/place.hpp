@@ -70,10 +70,10 @@ inline const stream_loop* chunked_in(const vector<stream_loop>& loops, planner::
 inline extent row_width(const planner::program& p, const planner::plan_options& o,
                         const vector<stream_loop>& loops, planner::value_id v) {
   const planner::value& x = p[v];
-  const extent line = o.on.cache_line / o.element_bytes;
+  const extent line = o.kernels.cache_line / o.element_bytes;
   if (x.selection) {
-    const extent lists = x.each != 0 ? 2 * round_up(o.on.selection_size(x.each), line) : 0;
-    return x.rows() * round_up(o.on.selection_size(x.keep), line) + lists;
+    const extent lists = x.each != 0 ? 2 * round_up(o.kernels.selection_size(x.each), line) : 0;
+    return x.rows() * round_up(o.kernels.selection_size(x.keep), line) + lists;
   }
   extent n = x.size();
   if (const stream_loop* l = chunked_in(loops, v))
@@ -87,7 +87,8 @@ inline extent row_width(const planner::program& p, const planner::plan_options& 
 inline extent rows_of_tile(const planner::program& p, const planner::plan_options& o, extent tile,
                            planner::value_id v) {
   if (!p[v].in_group()) return tile;
-  return o.on.whole_groups ? tile * p.groups[p[v].group].keep : std::min(tile, o.shape.group_rows);
+  return o.kernels.whole_groups ? tile * p.groups[p[v].group].keep
+                                : std::min(tile, o.shape.group_rows);
 }
 
 // Returns the last operation of the operation's group, or the operation itself if it is in no
@@ -184,7 +185,7 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   for (const planner::expert_group& g : p.groups) {
     result.lists.push_back(result.arena);
     const extent size = group_scratch(g.experts, g.keep, tile, options.element_bytes);
-    result.arena += round_up(size, options.on.cache_line / options.element_bytes);
+    result.arena += round_up(size, options.kernels.cache_line / options.element_bytes);
   }
   result.rounded = result.arena;
   for (extent k = 0; k < p.operations.size(); ++k) {

@@ -84,6 +84,7 @@ struct plan {
   extent constants = 0;
   extent sum_block = 0;         // terms of a gemm's sum that are summed separately
   extent own_ahead = 0;         // bytes ahead of their use at which a gemm's weights come into L1
+  extent panel = 1;             // columns of a packed panel
   extent side_by_side = 1;      // panels that a gemm of few rows reads in turn
   extent l2 = extent{1} << 20;  // bytes
   // What a weight takes on each of several threads: to read it, and its arithmetic with one row.

@@ -102,7 +102,7 @@ class prediction {
   // One batch of a packed weight.
   double panel_bytes(extent weight) const {
     const packed_weight& w = plan_.weights[weight];
-    const double elements = static_cast<double>(w.K * round_up(w.N, machine_.panel));
+    const double elements = static_cast<double>(w.K * round_up(w.N, plan_.panel));
     return elements * (w.screened ? 2 : bytes_[w.storage]);
   }
   static double batches(const gemm_step& s) {
@@ -158,7 +158,7 @@ class prediction {
   // A product of `rows` rows with each of the batches of a weight.
   double product(const gemm_step& s, double rows) const {
     const auto n = static_cast<double>(s.rows.size()), K = static_cast<double>(s.K);
-    const double columns = static_cast<double>(round_up(s.N, machine_.panel));
+    const double columns = static_cast<double>(round_up(s.N, plan_.panel));
     const double arithmetic =
         2 * rows * n * K * columns / (0.9 * product_rate(plan_.weights[s.weight].rounding));
     const double bytes = weights_of(s), read = from_cache(products_, weights_),
@@ -166,9 +166,9 @@ class prediction {
     // Every panel reads all rows again, which share L2 with panels and results. Rows that leave L2
     // meet several panels at a time, unless the panels are widened.
     const double row_bytes = rows * K * element_bytes_,
-                 panels = columns / static_cast<double>(machine_.panel),
+                 panels = columns / static_cast<double>(plan_.panel),
                  half = 0.5 * static_cast<double>(machine_.l2),
-                 panel = K * static_cast<double>(machine_.panel) * element_bytes_;
+                 panel = K * static_cast<double>(plan_.panel) * element_bytes_;
     const bool is_narrow = bytes_[plan_.weights[s.weight].storage] < element_bytes_;
     const double together_panels =
         row_bytes > half && !is_narrow ? std::max(1.0, std::floor(half / panel)) : 1;
@@ -189,7 +189,7 @@ class prediction {
   double time(const screen_step& s, double rows) const {
     const auto K = static_cast<double>(s.K), N = static_cast<double>(s.N),
                keep = static_cast<double>(s.keep);
-    const double columns = static_cast<double>(round_up(s.N, machine_.panel));
+    const double columns = static_cast<double>(round_up(s.N, plan_.panel));
     const double scores = together(2 * rows * K * columns / (0.9 * products_.int16_dots),
                                    panel_bytes(s.weight) / from_cache(products_, weights_), 0.4);
     const double collected = rows * columns * 60 / products_.flops;

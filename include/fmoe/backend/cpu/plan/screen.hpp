@@ -44,7 +44,7 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
 // Screens selections in plans for this many tokens.
 inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
   const bool is_wanted = o.shape.screen && !o.naive;
-  if (!is_wanted || o.on.screen_size == nullptr) return;
+  if (!is_wanted || o.kernels.screen_size == nullptr) return;
   for (extent i = 0; i < p.operations.size(); ++i) {
     planner::operation& select = p.operations[i];
     const planner::value_id scores = select.in[0].value;
@@ -56,8 +56,8 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     if (!is_screened(p, select, product)) continue;
     if (rounding_of(p, o, product) != row_rounding::none) continue;
     planner::value scratch;
-    scratch.shape = {o.on.screen_size(p[product.in[0].value].size(), p[scores].size(),
-                                      p[select.out.value].keep, tokens)};
+    scratch.shape = {o.kernels.screen_size(p[product.in[0].value].size(), p[scores].size(),
+                                           p[select.out.value].keep, tokens)};
     select.what = planner::screen_op{planner::as<planner::select_op>(select).rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};

@@ -195,7 +195,7 @@ class stream_search {
         if (!planner::is<planner::gemm_op>(o)) return true;
         const bool made = contains(loop.values, o.out.value);
         return unit * inner(made ? o.out.value : o.in[0].value) %
-                   (made ? options_.on.panel : options_.sum_block) ==
+                   (made ? options_.kernels.panel : options_.sum_block) ==
                0;
       });
     };
