@@ -72,18 +72,18 @@ TEST_CASE("a plan keeps the rows of all experts where threads are to share these
     how.shape.tile = tile;
     return make_plan(g, y, tokens, how);
   };
-  const auto listed = [](const cpu::plan& p) {
-    return std::ranges::count(p.storages, true, &cpu::storage_row::listed);
+  const auto listed = [](const plan::step_plan& p) {
+    return std::ranges::count(p.storages, true, &plan::storage_row::listed);
   };
   const auto layer = layer_of<float>();
-  const cpu::plan alone = plan_of(1, tokens, layer), shared = plan_of(2, tokens, layer);
+  const plan::step_plan alone = plan_of(1, tokens, layer), shared = plan_of(2, tokens, layer);
   CHECK(listed(alone) == 0);
   CHECK(listed(shared) == 1);
-  for (const cpu::storage_row& list : shared.storages) {
+  for (const plan::storage_row& list : shared.storages) {
     if (!list.listed) continue;
     const extent end = list.offset + 3 * tokens * list.stride;
     CHECK(end <= shared.arena);
-    for (const cpu::storage_row& chunk : shared.storages)
+    for (const plan::storage_row& chunk : shared.storages)
       if (chunk.in_group)
         CHECK((chunk.offset >= end || chunk.offset + 3 * chunk.stride <= list.offset));
   }

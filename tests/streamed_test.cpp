@@ -21,7 +21,7 @@ void fill(parameter<T, Rank>& p, const std::array<extent, Rank>& shape, unsigned
 }
 
 // The steps that run in loops.
-lines looped(const cpu::plan& p) {
+lines looped(const plan::step_plan& p) {
   lines r;
   for (const std::string& s : describe(p))
     if (s.starts_with("  ")) r.push_back(s.substr(2));

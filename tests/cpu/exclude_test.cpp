@@ -33,19 +33,19 @@ TEMPLATE_TEST_CASE(
     const auto g = integers(p * i), h = integers(p * j), u = integers(i * m);
     // The operands are g, h and, if the result has another axis, u; these are the strides of the
     // axes in each.
-    cpu::exclude_step s{"",
-                        {{}, {}, {}},
-                        2,
-                        {},
-                        {j, m, {0, 1, 0}},
-                        {i, 0, {1, 0, m}},
-                        {{p, 0, {i, j, 0}}},
-                        {},
-                        {{m, 1, {0, 0, 1}}},
-                        {},
-                        {},
-                        {},
-                        false};
+    plan::exclude_step s{"",
+                         {{}, {}, {}},
+                         2,
+                         {},
+                         {j, m, {0, 1, 0}},
+                         {i, 0, {1, 0, m}},
+                         {{p, 0, {i, j, 0}}},
+                         {},
+                         {{m, 1, {0, 0, 1}}},
+                         {},
+                         {},
+                         {},
+                         false};
     std::vector<T> expected(j * m, T(99)), c(j * m + 8, T(99));
     for (extent b = 0; b < j; b += 2) {
       std::vector<bool> gone(i);

@@ -14,7 +14,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 using arch = cpu::native_arch;
-using cpu::nest_axis;
+using plan::nest_axis;
 
 constexpr extent experts = 5, keep = 2, block = 16;
 
@@ -42,7 +42,7 @@ struct choices {
 template <class T>
 void check(extent tokens, extent rows, extent columns, extent blocks) {
   INFO(tokens << " tokens, " << rows << " x " << columns << ", " << blocks << " blocks at a time");
-  cpu::expert_sum_step s;
+  plan::expert_sum_step s;
   s.a = {{}, true, rows};
   s.b = {{}, false, columns};
   s.b.at.storage = 0;

@@ -21,7 +21,7 @@ constexpr extent keep = 3, block = 16;
 
 // c (+)= the sum of each expert, of one block after the other.
 template <class T>
-void plain_sums(const cpu::selection_sum_step& s, const auto& kept, const T* b, std::vector<T>& c,
+void plain_sums(const plan::selection_sum_step& s, const auto& kept, const T* b, std::vector<T>& c,
                 extent tokens, bool adds) {
   if (!adds) std::ranges::fill(c, T(0));
   for (extent first = 0; first < tokens; first += block)
@@ -34,7 +34,7 @@ void plain_sums(const cpu::selection_sum_step& s, const auto& kept, const T* b, 
           rows.insert(rows.end(), b + t * s.N, b + (t + 1) * s.N);
         }
       if (values.empty()) continue;
-      const cpu::nest_axis out{s.N, 0, 1, 1}, summed{values.size(), 1, s.N, 0};
+      const plan::nest_axis out{s.N, 0, 1, 1}, summed{values.size(), 1, s.N, 0};
       cpu::nest<T, arch>(values.data(), rows.data(), sum.data(), {&out, 1}, {&summed, 1});
       for (extent i = 0; i < s.N; ++i) c[n * s.expert_stride + i * s.column_stride] += sum[i];
     }
@@ -43,7 +43,7 @@ void plain_sums(const cpu::selection_sum_step& s, const auto& kept, const T* b, 
 template <class T>
 void check(extent experts, extent tokens, extent N, bool columns) {
   INFO(experts << " experts, " << tokens << " tokens, " << N << (columns ? " rows" : " columns"));
-  cpu::selection_sum_step s;
+  plan::selection_sum_step s;
   s.experts = experts;
   s.keep = keep;
   s.N = N;

@@ -16,7 +16,7 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 using arch = cpu::native_arch;
-using axes = std::vector<cpu::nest_axis>;
+using axes = std::vector<plan::nest_axis>;
 
 std::mt19937 engine(11);
 extent any(extent most) { return engine() % (most + 1); }
@@ -24,7 +24,7 @@ extent any(extent most) { return engine() % (most + 1); }
 std::string text(const axes& out, const axes& summed) {
   std::string s;
   for (const axes* list : {&out, &summed}) {
-    for (const cpu::nest_axis& x : *list)
+    for (const plan::nest_axis& x : *list)
       s += ' ' + std::to_string(x.length) + '(' + std::to_string(x.a) + ' ' + std::to_string(x.b) +
            ' ' + std::to_string(x.c) + ')';
     s += " |";
@@ -33,10 +33,10 @@ std::string text(const axes& out, const axes& summed) {
 }
 
 // Returns one more than the offset of the last element.
-extent reach(const axes& out, const axes& summed, extent cpu::nest_axis::* stride) {
+extent reach(const axes& out, const axes& summed, extent plan::nest_axis::* stride) {
   extent n = 1;
   for (const axes* list : {&out, &summed})
-    for (const cpu::nest_axis& x : *list) n += x.length == 0 ? 0 : (x.length - 1) * x.*stride;
+    for (const plan::nest_axis& x : *list) n += x.length == 0 ? 0 : (x.length - 1) * x.*stride;
   return n;
 }
 
@@ -45,14 +45,15 @@ template <class T>
 void check(axes out, axes summed, bool one = false) {
   if (one)
     for (axes* list : {&out, &summed})
-      for (cpu::nest_axis& x : *list) x.b = 0;
+      for (plan::nest_axis& x : *list) x.b = 0;
   INFO(text(out, summed));
   std::uniform_real_distribution<T> real(-1, 1);
   constexpr extent margin = 20;
   // The arrays are exactly as long as what may be read, so that sanitizers and heap checks see
   // more.
-  std::vector<T> a(reach(out, summed, &cpu::nest_axis::a)),
-      b(reach(out, summed, &cpu::nest_axis::b)), c(reach(out, summed, &cpu::nest_axis::c) + margin);
+  std::vector<T> a(reach(out, summed, &plan::nest_axis::a)),
+      b(reach(out, summed, &plan::nest_axis::b)),
+      c(reach(out, summed, &plan::nest_axis::c) + margin);
   for (auto* v : {&a, &b, &c})
     for (T& x : *v) x = real(engine);
   const cpu::small_product<T, arch> product((cpu::loop_axes(out)), cpu::loop_axes(summed));
@@ -79,10 +80,10 @@ TEMPLATE_TEST_CASE("small products have the bits of the plain nest", "[cpu][smal
   constexpr extent lane = cpu::lanes<TestType, arch>;
   for_each_seed(3000, [&](unsigned round) {
     axes out(any(4)), summed(any(3));
-    for (cpu::nest_axis& x : out) x = {1 + any(7), any(2) * any(40), any(2) * any(40), 0};
-    for (cpu::nest_axis& x : summed) x = {any(round % 10 == 0 ? 3 : 9), any(30), any(30), 0};
+    for (plan::nest_axis& x : out) x = {1 + any(7), any(2) * any(40), any(2) * any(40), 0};
+    for (plan::nest_axis& x : summed) x = {any(round % 10 == 0 ? 3 : 9), any(30), any(30), 0};
     if (!out.empty()) {
-      cpu::nest_axis& v = out.back();
+      plan::nest_axis& v = out.back();
       v.length = 1 + any(3 * lane);
       v.a = any(1);
       v.b = round % 4 == 0 ? any(1) : 1 - v.a;  // often one operand has the vectors
@@ -131,12 +132,12 @@ TEST_CASE("axes that run like one are one", "[cpu][small_product]") {
   list.join({1, 7, 7, 7});
   list.join({4, 5, 2, 10});
   REQUIRE(list.size() == 1);
-  CHECK(list[0] == cpu::nest_axis{12, 5, 2, 10});
+  CHECK(list[0] == plan::nest_axis{12, 5, 2, 10});
   list.join({5, 1, 1, 2});
   REQUIRE(list.size() == 2);
-  CHECK(list.take(0) == cpu::nest_axis{12, 5, 2, 10});
+  CHECK(list.take(0) == plan::nest_axis{12, 5, 2, 10});
   REQUIRE(list.size() == 1);
-  CHECK(list[0] == cpu::nest_axis{5, 1, 1, 2});
+  CHECK(list[0] == plan::nest_axis{5, 1, 1, 2});
 }
 
 }  // namespace

@@ -13,11 +13,11 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 using arch = cpu::native_arch;
-using cpu::nest_axis;
+using plan::nest_axis;
 
 // c (+)= the sums of blocks, each by plain loops.
 template <class T>
-void plain_sums(const cpu::token_sum_step& s, cpu::token_rows<T> a, cpu::token_rows<T> b, T* c,
+void plain_sums(const plan::token_sum_step& s, cpu::token_rows<T> a, cpu::token_rows<T> b, T* c,
                 extent tokens, bool adds) {
   for (extent first = 0; first == 0 || first < tokens; first += s.block) {
     const nest_axis summed{std::min(s.block, tokens - first), a.stride, b.stride, 0};
@@ -28,12 +28,12 @@ void plain_sums(const cpu::token_sum_step& s, cpu::token_rows<T> a, cpu::token_r
 
 // token_sum has the bits of plain sums for a result with these axes.
 template <class T>
-void check_sum(const cpu::token_sum_step& s, extent a_size, extent b_size, extent tokens) {
+void check_sum(const plan::token_sum_step& s, extent a_size, extent b_size, extent tokens) {
   const auto x = random<tensor<T, 2>>({tokens + 1, a_size + 3}, 1),
              y = random<tensor<T, 2>>({tokens + 1, b_size + 2}, 2);
   const cpu::token_rows<T> a{x.data(), a_size + 3}, b{y.data(), b_size + 2};
   const auto held = random<tensor<T, 1>>({a_size * b_size + 1}, 3);
-  detail::memory scratch(cpu::token_product_room::size(s) * sizeof(T));
+  detail::memory scratch(plan::token_product_room::size(s) * sizeof(T));
   for (const bool adds : {false, true}) {
     const std::vector<T> before(held.data(), held.data() + held.size());
     std::vector<T> expected = before;
@@ -50,7 +50,7 @@ void check_sum(const cpu::token_sum_step& s, extent a_size, extent b_size, exten
 
 // The same for axes that are those of a product.
 template <class T>
-void check_product(const cpu::token_sum_step& s, extent a_size, extent b_size, extent tokens) {
+void check_product(const plan::token_sum_step& s, extent a_size, extent b_size, extent tokens) {
   REQUIRE(cpu::token_product::of(s.out, s.summed, s.block).has_value());
   check_sum<T>(s, a_size, b_size, tokens);
 }
@@ -62,7 +62,7 @@ TEMPLATE_TEST_CASE("sums over tokens by gemm have the bits of plain sums", "[cpu
       for (const extent tokens : {extent{0}, extent{1}, extent{31}, extent{32}, extent{75}})
         for (const bool swapped : {false, true}) {
           INFO(rows << " x " << columns << " of " << tokens << (swapped ? ", swapped" : ""));
-          cpu::token_sum_step s;
+          plan::token_sum_step s;
           s.b.storage = 0;
           s.block = 32;
           if (swapped) s.out = {{rows, 0, 1, columns}, {columns, 1, 0, 1}};
@@ -77,7 +77,7 @@ TEMPLATE_TEST_CASE("the axes of an operand may lie apart in the result", "[cpu][
     for (const extent tokens : {extent{0}, extent{31}, extent{75}}) {
       INFO("runs of " << length << ", " << tokens << " tokens");
       const extent m = 40, q = length == 4 ? 9 : 3;
-      cpu::token_sum_step s;
+      plan::token_sum_step s;
       s.b.storage = 0;
       s.block = 32;
       {  // as in ti,tqr->qir
@@ -104,7 +104,7 @@ TEMPLATE_TEST_CASE("the axes of an operand may lie apart in the result", "[cpu][
 TEMPLATE_TEST_CASE("short runs of a result may be cut, and those of many rows follow each other",
                    "[cpu][token_sum]", float, double) {
   constexpr extent m = 520, q = 19, length = 7;  // more rows and columns than a tile has
-  cpu::token_sum_step s;
+  plan::token_sum_step s;
   s.b.storage = 0;
   s.block = 16;
   s.out = {{q, 0, length, m * length}, {m, 1, 0, length}, {length, 0, 1, 1}};
@@ -114,7 +114,7 @@ TEMPLATE_TEST_CASE("short runs of a result may be cut, and those of many rows fo
 TEMPLATE_TEST_CASE("at each place of axes of both operands the others are those of a product",
                    "[cpu][token_sum]", float, double) {
   constexpr extent h = 3, l = 2, m = 40, k = 50;  // as in thlm,tlhk->hmlk
-  cpu::token_sum_step s;
+  plan::token_sum_step s;
   s.b.storage = 0;
   s.block = 32;
   s.out = {{h, l * m, k, m * l * k}, {m, 1, 0, l * k}, {l, m, h * k, k}, {k, 0, 1, 1}};

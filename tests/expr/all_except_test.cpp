@@ -111,7 +111,7 @@ TEST_CASE("rows with a mask do not depend on the tile", "[all_except]") {
     options.shape.tile = tile;
     ir::graph g;
     const ir::node_id root = y.lower(g);
-    const cpu::plan planned = make_plan(g, root, t, options);
+    const plan::step_plan planned = make_plan(g, root, t, options);
     CHECK(planned.tile == tile);
     CHECK(placement_is_sound(planned));
     const auto rows = evaluate(y, limited<float>(options));

@@ -48,7 +48,7 @@ TEST_CASE("a layer shows what it selected and makes no dense row of it", "[kept]
     const auto [values, indices] = kept(a);
     return std::tuple(einsum<"tn,no->to">(a, u), values, indices);
   };
-  const cpu::plan p = plan_of<float>(layer, arguments<2>{}, 40);
+  const plan::step_plan p = plan_of<float>(layer, arguments<2>{}, 40);
   for (const std::string& line : describe(p)) CHECK(!line.starts_with("expand"));
   CHECK(placement_is_sound(p));
 

@@ -72,7 +72,7 @@ double seconds(extent tile, const machine& on, extent threads = 1) {
   blueprint g;
   const planner::plan_options how = options_on(on);
   const planner::program p = planner::lower(g, mxd_of_gpt2(g, 1024), how);
-  const cpu::plan plan = cpu::shape_search(p, how).with({.tile = tile});
+  const plan::step_plan plan = cpu::shape_search(p, how).with({.tile = tile});
   return cpu::prediction(plan, p.leaves, on, 4, threads).seconds();
 }
 
@@ -151,7 +151,7 @@ TEST_CASE("tuning finds the quickest tile, and how far ahead weights are fetched
     for (const auto& read : std::initializer_list<std::pair<extent, extent>>{
              {0, 4}, {2048, 4}, {4096, 4}, {2048, 1}, {2048, 2}}) {
       const plan_shape found =
-          cpu::tuned<float, clock_of_plans>(p, how, [&](const cpu::plan& made) {
+          cpu::tuned<float, clock_of_plans>(p, how, [&](const plan::step_plan& made) {
             const bool is_best = made.tile == tile,
                        is_read_well = std::pair(made.own_ahead, made.side_by_side) == read;
             return std::optional(
@@ -178,7 +178,7 @@ TEST_CASE("entmax by bisection is predicted from its alpha and the length of its
     how.on.one.flops = how.on.every.flops = 240e9;
     const ir::node_id y = g.map_rows(row_function::entmax, alpha, g.tensor({100, n}));
     const planner::program p = planner::lower(g, y, how);
-    const cpu::plan plan = cpu::shape_search(p, how).with({});
+    const plan::step_plan plan = cpu::shape_search(p, how).with({});
     return cpu::prediction(plan, p.leaves, how.on, 4, 1).seconds() / static_cast<double>(100 * n);
   };
   // The nanoseconds of an element of normal scores on a core of this rate.
@@ -207,7 +207,7 @@ TEST_CASE("every printed step has a time, and a loop has that of its body", "[ch
   blueprint g;
   planner::plan_options how = machine_options();
   const planner::program p = planner::lower(g, mxd_of_gpt2(g, 128), how);
-  const cpu::plan plan = cpu::shape_search(p, how).with({});
+  const plan::step_plan plan = cpu::shape_search(p, how).with({});
   const cpu::prediction times(plan, p.leaves, how.on, 4, 1);
   CHECK(std::ranges::all_of(times.of_steps(), [](double s) { return s > 0; }));
   CHECK(times.of_steps().size() == describe(plan).size());

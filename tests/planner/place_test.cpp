@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/backend/cpu/plan/place.hpp>
+#include <fmoe/plan/place.hpp>
 
 #include "../support/plans.hpp"
 
@@ -8,11 +8,11 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-extent arena_bytes(const cpu::plan& p) { return p.arena * 4; }
+extent arena_bytes(const plan::step_plan& p) { return p.arena * 4; }
 
 TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place][plan]") {
   blueprint g;
-  const cpu::plan p =
+  const plan::step_plan p =
       make_plan(g, mxd_graph(g, 128, 768, 3072, 21490, 768, 32), 128, machine_options());
   CHECK(describe(p) == lines{
                            "loop n 21490 by 768",
@@ -30,23 +30,23 @@ TEST_CASE("MxD of GPT-2's size: the plan of the design, in under 1 MB", "[place]
   CHECK(p.tokens);
   CHECK(p.results[0].shape == extents{768});
 
-  const auto& scores = get<cpu::loop_step>(p.steps[0]);
-  const auto& gate_product = get<cpu::gemm_step>(scores.body[0]);
+  const auto& scores = get<plan::loop_step>(p.steps[0]);
+  const auto& gate_product = get<plan::gemm_step>(scores.body[0]);
   CHECK(gate_product.K == 768);
   CHECK(gate_product.N == 21490);
   CHECK(gate_product.n_step == 1);
   CHECK(gate_product.k_step == 0);
   CHECK(gate_product.c.step == 0);                   // a chunk stands still
   CHECK(gate_product.epilogues[0].other.step == 1);  // the bias moves along
-  CHECK(get<cpu::select_step>(scores.body[1]).keep == 32);
-  const auto& decode = get<cpu::gemm_step>(get<cpu::loop_step>(p.steps[1]).body[1]);
+  CHECK(get<plan::select_step>(scores.body[1]).keep == 32);
+  const auto& decode = get<plan::gemm_step>(get<plan::loop_step>(p.steps[1]).body[1]);
   CHECK(decode.k_step == 1);
   CHECK(decode.n_step == 0);
   CHECK(!decode.accumulate);
-  const auto& gather = get<cpu::gather_step>(p.steps[2]);
+  const auto& gather = get<plan::gather_step>(p.steps[2]);
   CHECK(gather.keep == 32);
   CHECK(gather.epilogues[0].other.storage == decode.c.storage);
-  CHECK(p.storages[gather.c.storage].where == cpu::storage_row::kind::output);
+  CHECK(p.storages[gather.c.storage].where == plan::storage_row::kind::output);
   CHECK(p.storages[gate_product.c.storage].stride == 768);  // a chunk's rows only
 }
 
@@ -54,7 +54,7 @@ TEST_CASE("values that are never alive together share memory", "[place]") {
   blueprint g;
   ir::node_id x = g.tensor({96, 64});
   for (int i = 0; i < 10; ++i) x = g.softmax(g.linear(x, 64, 64));
-  const cpu::plan p = make_plan(g, x, 96, machine_options());
+  const plan::step_plan p = make_plan(g, x, 96, machine_options());
   CHECK(placement_is_sound(p));
   CHECK(p.arena == 2 * 64 * 96);
 }
@@ -64,7 +64,7 @@ TEST_CASE("a value lives to its last reader", "[place]") {
   const ir::node_id x = g.tensor({96, 64}), first = g.softmax(g.linear(x, 64, 64));
   ir::node_id y = first;
   for (int i = 0; i < 5; ++i) y = g.softmax(g.linear(y, 64, 64));
-  const cpu::plan p =
+  const plan::step_plan p =
       make_plan(g, g.softmax(g.einsum("ti,tj->tij", {first, y})), 96, machine_options());
   CHECK(placement_is_sound(p));
 }
@@ -75,10 +75,10 @@ TEST_CASE("a streaming loop counts as one moment", "[place]") {
   // The first operation of the loop reads a; b is made between it and the end of the loop.
   const ir::node_id wide = g.relu(g.linear(a, 64, 3000)), b = g.softmax(g.linear(x, 64, 48)),
                     y = g.linear(wide, 3000, 48);
-  const cpu::plan p = make_plan(g, g.softmax(g.multiply(b, y)), 96, machine_options());
+  const plan::step_plan p = make_plan(g, g.softmax(g.multiply(b, y)), 96, machine_options());
   CHECK(placement_is_sound(p));
   const auto loop = std::ranges::find_if(
-      p.steps, [](const cpu::step& s) { return holds_alternative<cpu::loop_step>(s); });
+      p.steps, [](const plan::step& s) { return holds_alternative<plan::loop_step>(s); });
   REQUIRE(loop != p.steps.end());
 }
 
@@ -86,16 +86,16 @@ TEST_CASE("a sum that goes on shares the place of what it continues", "[place]")
   blueprint g;
   const ir::node_id x = g.tensor({96, 64});
   const ir::node_id y = g.linear(x, 64, 64), z = g.softmax(g.add(y, g.linear(x, 64, 64)));
-  const cpu::plan p = make_plan(g, z, 96, machine_options());
+  const plan::step_plan p = make_plan(g, z, 96, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "gemm ti,io->to +=", "softmax to->to"});
-  const auto c = [&](extent i) { return p.storages[get<cpu::gemm_step>(p.steps[i]).c.storage]; };
+  const auto c = [&](extent i) { return p.storages[get<plan::gemm_step>(p.steps[i]).c.storage]; };
   CHECK(c(0).offset == c(1).offset);
   CHECK(c(0).stride == c(1).stride);
   CHECK(placement_is_sound(p));
 
   blueprint h;
   const ir::node_id u = h.tensor({96, 64});
-  const cpu::plan direct =
+  const plan::step_plan direct =
       make_plan(h, h.add(h.linear(u, 64, 64), h.linear(u, 64, 64)), 96, machine_options());
   CHECK(direct.arena == 0);  // both into the output
 }
@@ -104,9 +104,9 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
   for (const extent width :
        {extent{1}, extent{15}, extent{16}, extent{17}, extent{512}, extent{1000}, extent{1024}}) {
     blueprint g;
-    const cpu::plan p =
+    const plan::step_plan p =
         make_plan(g, g.softmax(g.linear(g.tensor({8, 64}), 64, width)), 8, machine_options());
-    const auto& row = p.storages[get<cpu::gemm_step>(p.steps[0]).c.storage];
+    const auto& row = p.storages[get<plan::gemm_step>(p.steps[0]).c.storage];
     CHECK(row.stride % 16 == 0);
     CHECK(row.stride >= width);
     CHECK(row.stride < width + 32);
@@ -118,12 +118,12 @@ TEST_CASE("rows start on cache lines and do not lie a multiple of 2 KB apart", "
 TEST_CASE("so do rows that are copied because the caller's are not plain", "[place]") {
   for (const extent width : {extent{512}, extent{1000}, extent{2048}}) {
     blueprint g;
-    const cpu::plan p = make_plan(g, g.softmax(g.linear(g.argument(0, {8, width}), width, width)),
-                                  8, machine_options());
-    const auto& a = p.storages[get<cpu::gemm_step>(p.steps[0]).a.storage];
-    const auto& y = p.storages[get<cpu::row_function_step>(p.steps[1]).c.storage];
-    CHECK(a.where == cpu::storage_row::kind::argument);
-    CHECK(y.where == cpu::storage_row::kind::output);
+    const plan::step_plan p = make_plan(
+        g, g.softmax(g.linear(g.argument(0, {8, width}), width, width)), 8, machine_options());
+    const auto& a = p.storages[get<plan::gemm_step>(p.steps[0]).a.storage];
+    const auto& y = p.storages[get<plan::row_function_step>(p.steps[1]).c.storage];
+    CHECK(a.where == plan::storage_row::kind::argument);
+    CHECK(y.where == plan::storage_row::kind::output);
     for (const auto& row : {a, y}) {
       CHECK(row.elements == width);
       CHECK(row.stride >= width);
@@ -135,13 +135,13 @@ TEST_CASE("so do rows that are copied because the caller's are not plain", "[pla
 TEST_CASE("selections take what their state needs, constants too", "[place]") {
   blueprint g;
   const ir::node_id a = g.top_k(g.softmax(g.tensor({8, 3, 20})), 5);
-  const cpu::plan p = make_plan(g, g.relu(a), 8, machine_options());
-  const auto& state = p.storages[get<cpu::select_step>(p.steps[1]).selection.storage];
+  const plan::step_plan p = make_plan(g, g.relu(a), 8, machine_options());
+  const auto& state = p.storages[get<plan::select_step>(p.steps[1]).selection.storage];
   CHECK(state.stride == 3 * round_up(4 * 5 + 256, 16));
   CHECK(placement_is_sound(p));
 
   blueprint h;
-  const cpu::plan q = make_plan(h, h.top_k(h.parameter({3, 20}), 5), 3, machine_options());
+  const plan::step_plan q = make_plan(h, h.top_k(h.parameter({3, 20}), 5), 3, machine_options());
   CHECK(q.constants >= 3 * round_up(4 * 5 + 256, 16) + 60);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The times that are predicted for the steps of plans.
-#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/backend/cpu/schedule/choose.hpp>
 #include <fmoe/planner/planner.hpp>
 
 #include "../support/plans.hpp"
@@ -20,7 +20,7 @@ predicted predict(const blueprint& g, ir::node_id y, const machine& on = machine
   planner::plan_options how = machine_options();
   how.on = on;
   const planner::program p = planner::lower(g, y, how);
-  const cpu::plan plan = cpu::shape_search(p, how).with({});
+  const plan::step_plan plan = cpu::shape_search(p, how).with({});
   const cpu::prediction times(plan, p.leaves, how.on, 4, 1);
   const auto& each = times.of_steps();
   return {describe(plan), {each.begin(), each.end()}, times.seconds()};
@@ -122,7 +122,7 @@ double seconds_of_product(extent l2) {
   how.on.l2 = l2;
   how.on.l3 = 64 << 20;
   const planner::program p = planner::lower(g, g.linear(g.argument(0, {1024, 512}), 512, 512), how);
-  const cpu::plan plan = cpu::shape_search(p, how).with({.tile = 1024});
+  const plan::step_plan plan = cpu::shape_search(p, how).with({.tile = 1024});
   return cpu::prediction(plan, p.leaves, how.on, 4, 1).seconds();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/backend/cpu/plan/screen.hpp>
+#include <fmoe/plan/screen.hpp>
 #include <fmoe/planner/fuse.hpp>
 
 #include "../support/plans.hpp"
@@ -25,7 +25,7 @@ int screened(Build build, planner::plan_options options = able(), extent tokens 
   const ir::node_id y = build(g, g.tensor({tokens, 96}));
   planner::program p = make_program(g, y, options);
   fuse(p);
-  cpu::screen(p, options, tokens);
+  plan::screen(p, options, tokens);
   return static_cast<int>(std::ranges::count_if(
       p.operations, [](const planner::operation& o) { return is<planner::screen_op>(o); }));
 }
@@ -42,7 +42,7 @@ TEST_CASE("top-k of many products with a parameter is screened", "[screen]") {
   const ir::node_id y = mxd_graph(g, 30, 768, 3072, 21490, 768, 32);
   planner::program p = make_program(g, y, able());
   fuse(p);
-  cpu::screen(p, able(), 30);
+  plan::screen(p, able(), 30);
   const auto all = describe(p);
   CHECK(std::ranges::count_if(all, [](const std::string& s) { return s.starts_with("screen"); }) ==
         1);

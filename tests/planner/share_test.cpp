@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which rows of a plan's steps several threads share.
-#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/backend/cpu/schedule/choose.hpp>
 #include <fmoe/planner/planner.hpp>
 
 #include "../support/plans.hpp"
@@ -37,8 +37,8 @@ ir::node_id rows_between_products(blueprint& g, extent tokens) {
   return g.linear(g.softmax(b), 2048, 64);
 }
 
-cpu::plan plan_for(const machine& on, extent threads, extent tokens = 16,
-                   ir::node_id (*build)(blueprint&, extent) = rows_between_products) {
+plan::step_plan plan_for(const machine& on, extent threads, extent tokens = 16,
+                         ir::node_id (*build)(blueprint&, extent) = rows_between_products) {
   blueprint g;
   planner::plan_options how = machine_options();
   how.on = on;
@@ -47,19 +47,19 @@ cpu::plan plan_for(const machine& on, extent threads, extent tokens = 16,
   return cpu::shape_search(p, how).with({.tile = tokens});
 }
 
-extent steps_in(const detail::vector<cpu::row_range>& shared) {
+extent steps_in(const detail::vector<plan::row_range>& shared) {
   extent n = 0;
-  for (const cpu::row_range& r : shared) n += r.end - r.first;
+  for (const plan::row_range& r : shared) n += r.end - r.first;
   return n;
 }
 
 TEST_CASE("threads share the rows of all steps but products where that pays", "[share]") {
-  const cpu::plan slow = plan_for(machine_of(1e6, 2), 2);
+  const plan::step_plan slow = plan_for(machine_of(1e6, 2), 2);
   const auto products = std::ranges::count_if(
-      slow.steps, [](const cpu::step& s) { return holds_alternative<cpu::gemm_step>(s); });
+      slow.steps, [](const plan::step& s) { return holds_alternative<plan::gemm_step>(s); });
   CHECK(products == 3);
   CHECK(steps_in(slow.shared) + 3 == slow.steps.size());
-  for (const cpu::row_range& r : slow.shared) CHECK(r.least == 1);
+  for (const plan::row_range& r : slow.shared) CHECK(r.least == 1);
   CHECK(plan_for(machine_of(1e6, 2), 1).shared.empty());
   CHECK(plan_for(machine_of(1e6, 1), 2).shared.empty());   // together they are no quicker
   CHECK(plan_for(machine_of(1e15, 2), 2).shared.empty());  // all is done before they are told
@@ -67,7 +67,8 @@ TEST_CASE("threads share the rows of all steps but products where that pays", "[
 }
 
 TEST_CASE("what a weight takes beside other threads is that of the machine", "[share]") {
-  const cpu::plan alone = plan_for(machine_of(1e9, 2), 2), shared = plan_for(machine_of(1e9, 1), 2);
+  const plan::step_plan alone = plan_for(machine_of(1e9, 2), 2),
+                        shared = plan_for(machine_of(1e9, 1), 2);
   CHECK(alone.multiply_add_seconds == 2 / 1e9);
   CHECK(shared.multiply_add_seconds == 2 * alone.multiply_add_seconds);
   CHECK(alone.read_seconds >= 4 / 1e9);
@@ -75,9 +76,9 @@ TEST_CASE("what a weight takes beside other threads is that of the machine", "[s
 }
 
 TEST_CASE("the quicker the machine, the more rows a thread takes", "[share]") {
-  const cpu::plan quick = plan_for(machine_of(20e9, 2), 2);
+  const plan::step_plan quick = plan_for(machine_of(20e9, 2), 2);
   REQUIRE(!quick.shared.empty());
-  for (const cpu::row_range& r : quick.shared) {
+  for (const plan::row_range& r : quick.shared) {
     CHECK(r.least > 1);
     CHECK(r.parts(1, 2) == 1);
     CHECK(r.parts(2 * r.least, 2) == 2);
@@ -87,13 +88,13 @@ TEST_CASE("the quicker the machine, the more rows a thread takes", "[share]") {
 }
 
 TEST_CASE("no step that is run ahead writes over rows that a step behind reads", "[share]") {
-  const cpu::plan plan = plan_for(machine_of(1e6, 2), 2, 16, rows_of_many_lengths);
+  const plan::step_plan plan = plan_for(machine_of(1e6, 2), 2, 16, rows_of_many_lengths);
   CHECK(steps_in(plan.shared) + 1 == plan.steps.size());
-  for (const cpu::row_range& r : plan.shared) {
-    detail::vector<cpu::storage_row> used;
+  for (const plan::row_range& r : plan.shared) {
+    detail::vector<plan::storage_row> used;
     for (extent i = r.first; i < r.end; ++i)
-      for (const cpu::access& a : accesses(plan, plan.steps[i]))
-        if (plan.storages[a.where.storage].where == cpu::storage_row::kind::arena)
+      for (const plan::access& a : accesses(plan, plan.steps[i]))
+        if (plan.storages[a.where.storage].where == plan::storage_row::kind::arena)
           used.push_back(plan.storages[a.where.storage]);
     for (const auto& a : used)
       for (const auto& b : used) {
@@ -105,15 +106,15 @@ TEST_CASE("no step that is run ahead writes over rows that a step behind reads",
 }
 
 TEST_CASE("a plan of several threads is predicted with the rows that they share", "[share]") {
-  const auto seconds = [](const cpu::plan& p, extent threads) {
+  const auto seconds = [](const plan::step_plan& p, extent threads) {
     blueprint g;
     planner::plan_options how = machine_options();
     const planner::program q = planner::lower(g, rows_between_products(g, 16), how);
     return cpu::prediction(p, q.leaves, machine_of(1e6, 2), 4, threads).seconds();
   };
-  const cpu::plan plan = plan_for(machine_of(1e6, 2), 2);
+  const plan::step_plan plan = plan_for(machine_of(1e6, 2), 2);
   CHECK(seconds(plan, 2) < 0.51 * seconds(plan, 1));
-  cpu::plan unshared = plan;
+  plan::step_plan unshared = plan;
   unshared.shared.clear();
   CHECK(seconds(unshared, 2) > 1.01 * seconds(plan, 2));
 }

@@ -15,15 +15,15 @@ struct linear_layer {
               w = g.parameter({48, 40});
   ir::node_id dw = g.einsum("ti,to->io", {x, dy}), dx = g.einsum("to,io->ti", {dy, w});
 
-  cpu::plan planned(std::vector<ir::node_id> results) const {
+  plan::step_plan planned(std::vector<ir::node_id> results) const {
     return make_plan(g, ir::node_list(std::move(results)), 600, machine_options());
   }
 };
 
 // "tiles 0 to 2": the stages of a plan, with the steps of each.
-lines stages_of(const cpu::plan& p) {
+lines stages_of(const plan::step_plan& p) {
   lines r;
-  for (const cpu::stage& s : p.stages)
+  for (const plan::stage& s : p.stages)
     r.push_back((s.per_call ? "call " : "tiles ") + std::to_string(s.first) + " to " +
                 std::to_string(s.end));
   return r;
@@ -31,7 +31,7 @@ lines stages_of(const cpu::plan& p) {
 
 TEST_CASE("a sum over tokens is a stage of its own and reads what all tiles left", "[stages]") {
   const linear_layer l;
-  const cpu::plan p = l.planned({l.dw});
+  const plan::step_plan p = l.planned({l.dw});
   CHECK(describe(p) == lines{"reduce ti->ti", "reduce to->to", "token_sum ti,to->io"});
   CHECK(stages_of(p) == lines{"tiles 0 to 2", "call 2 to 3"});
   CHECK(!p.results[0].per_token);
@@ -44,10 +44,10 @@ TEST_CASE("a sum over tokens is a stage of its own and reads what all tiles left
 
 TEST_CASE("beside a sum over tokens a result is planned as it is alone", "[stages]") {
   const linear_layer l;
-  const cpu::plan alone = l.planned({l.dx});
+  const plan::step_plan alone = l.planned({l.dx});
   CHECK(describe(alone) == lines{"gemm to,io->ti"});
   for (const auto& results : {std::vector{l.dw, l.dx}, {l.dx, l.dw}}) {
-    const cpu::plan both = l.planned(results);
+    const plan::step_plan both = l.planned(results);
     CHECK(both.tokens);
     CHECK(both.tile == alone.tile);
     lines steps = describe(both);
@@ -61,7 +61,7 @@ TEST_CASE("several sums are one stage, what follows from them another", "[stages
   linear_layer l;
   const ir::node_id bias = l.g.einsum("to->o", {l.dy}), size = l.g.einsum("io,io->", {l.dw, l.dw}),
                     y = l.g.relu(bias);
-  const cpu::plan p = l.planned({l.dw, y, size});
+  const plan::step_plan p = l.planned({l.dw, y, size});
   CHECK(describe(p) == lines{"reduce ti->ti", "reduce to->to", "token_sum ti,to->io",
                              "token_sum to->o", "batched io,io->", "pointwise o->o | relu"});
   CHECK(stages_of(p) == lines{"tiles 0 to 2", "call 2 to 4", "call 4 to 6"});
@@ -72,7 +72,7 @@ TEST_CASE("rows may be made of a sum over tokens again", "[stages]") {
   const ir::node_id x = g.argument(0, {600, 48}), h = g.linear(x, 48, 40),
                     centred = g.add(h, g.map(pointwise::scale, -1.0 / 600, g.einsum("to->o", {h}))),
                     y = g.linear(centred, 40, 8);
-  const cpu::plan p = make_plan(g, y, 600, machine_options());
+  const plan::step_plan p = make_plan(g, y, 600, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "token_sum to->o", "pointwise o->o | scale",
                              "pointwise to->to | +", "gemm ti,io->to"});
   CHECK(stages_of(p) == lines{"tiles 0 to 1", "call 1 to 2", "call 2 to 3", "tiles 3 to 5"});
@@ -96,7 +96,7 @@ TEST_CASE("a sum over tokens reads what each token selected, which is not made d
   const ir::node_id x = g.argument(0, {600, 48}), dy = g.argument(1, {600, 40}),
                     a = g.top_k(g.linear(x, 48, 5000), 8);
   const ir::node_id gradient = g.einsum("tn,to->no", {a, dy}), uses = g.einsum("tn->n", {a});
-  const cpu::plan p =
+  const plan::step_plan p =
       make_plan(g, ir::node_list(std::vector{gradient, uses}), 600, machine_options());
   CHECK(describe(p) == lines{"loop o 5000 by 736", "  gemm ti,io->to", "  top_k to->to",
                              "reduce to->to", "selection_sum tn,to->no", "selection_sum tn->n"});
@@ -120,7 +120,7 @@ TEST_CASE("a result that a sum reads is kept for it and copied", "[stages]") {
   blueprint g;
   const ir::node_id x = g.argument(0, {600, 48}), h = g.linear(x, 48, 40),
                     s = g.einsum("to->o", {h});
-  const cpu::plan p = make_plan(g, ir::node_list(std::vector{h, s}), 600, machine_options());
+  const plan::step_plan p = make_plan(g, ir::node_list(std::vector{h, s}), 600, machine_options());
   CHECK(describe(p) == lines{"gemm ti,io->to", "reduce to->to", "token_sum to->o"});
   CHECK(placement_is_sound(p));
 }
@@ -128,7 +128,7 @@ TEST_CASE("a result that a sum reads is kept for it and copied", "[stages]") {
 TEST_CASE("a constant beside rows is a result of the call", "[stages]") {
   blueprint g;
   const ir::node_id x = g.argument(0, {600, 48}), w = g.parameter({48, 40});
-  const cpu::plan p =
+  const plan::step_plan p =
       make_plan(g, ir::node_list(std::vector{g.relu(w), g.einsum("ti,io->to", {x, w})}), 600,
                 machine_options());
   CHECK(describe(p) == lines{"once pointwise ab->ab | relu", "gemm ti,io->to", "reduce ab->ab"});

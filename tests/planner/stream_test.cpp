@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/backend/cpu/plan/stream.hpp>
+#include <fmoe/plan/stream.hpp>
 #include <fmoe/planner/fuse.hpp>
 
 #include "../support/plans.hpp"
@@ -21,7 +21,7 @@ lines streamed(Build build, planner::plan_options options = machine_options(), e
   cpu::gather_loops(p, options);
   const auto all = describe(p);
   lines r;
-  for (const cpu::stream_loop& l : cpu::streams(p, options, tile)) {
+  for (const plan::stream_loop& l : cpu::streams(p, options, tile)) {
     std::string s = l.label + (' ' + std::to_string(l.length)) + " by " + std::to_string(l.chunk);
     for (const extent o : l.operations) s += "; " + all[o];
     for (const planner::value_id v : l.values)
@@ -198,7 +198,7 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   REQUIRE(q.operations.size() == p.operations.size());
   const auto together = [](const planner::program& any) {  // operations in loops
     extent n = 0;
-    for (const cpu::stream_loop& l : cpu::streams(any, machine_options(), 96))
+    for (const plan::stream_loop& l : cpu::streams(any, machine_options(), 96))
       n += l.operations.size();
     return n;
   };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fmoe/backend/cpu/plan/tile.hpp>
+#include <fmoe/plan/tile.hpp>
 #include <fmoe/planner/fuse.hpp>
 
 #include "../support/plans.hpp"
@@ -10,7 +10,7 @@ using namespace fmoe;
 using namespace fmoe::test;
 
 TEST_CASE("a call has tiles for all threads where these stay large enough", "[plan][tile]") {
-  cpu::plan p;
+  plan::step_plan p;
   p.tile = 96;
   p.least_tile = 24;
   CHECK(cpu::tile_count(p, 10, 2) == 1);
@@ -46,7 +46,7 @@ TEST_CASE("streaming is decided for the tile", "[tile]") {
     planner::program p =
         make_program(g, mxd_graph(g, tokens, 768, 3072, 21490, 768, 32), machine_options());
     fuse(p);
-    return cpu::tiling_of(p, machine_options(), tokens).loops.size();
+    return plan::tiling_of(p, machine_options(), tokens).loops.size();
   };
   CHECK(loops(1000) == 2);
   CHECK(loops(16) == 1);  // h of 16 tokens is small enough
@@ -61,7 +61,7 @@ TEST_CASE("a smaller tile would read the weights more often than it computes", "
 TEST_CASE("an expression without tokens is one row", "[tile]") {
   blueprint g;
   const ir::node_id y = g.einsum("ti->it", {g.relu(g.tensor({1000, 768}))});
-  const cpu::plan p = make_plan(g, y, 768, machine_options());
+  const plan::step_plan p = make_plan(g, y, 768, machine_options());
   CHECK(!p.tokens);
   CHECK(p.tile == 1);
   CHECK(p.arena < 2 * 1000 * 768);

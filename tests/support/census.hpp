@@ -33,7 +33,7 @@ inline planner::plan_options naive_limits() {
 struct census {
   std::map<std::string, int> plans;
 
-  void add(const cpu::plan& p) {
+  void add(const plan::step_plan& p) {
     std::map<std::string, int> here;
     for (const auto* steps : {&p.prologue, &p.steps})
       count(*steps, steps == &p.prologue ? "once " : "", here);
@@ -51,31 +51,31 @@ struct census {
   }
 
  private:
-  static void count(const detail::vector<cpu::step>& steps, const std::string& lead,
+  static void count(const detail::vector<plan::step>& steps, const std::string& lead,
                     std::map<std::string, int>& here) {
-    for (const cpu::step& s : steps) {
+    for (const plan::step& s : steps) {
       here[lead + kind_of(s)] = 1;
-      if (const auto* g = get_if<cpu::row_function_step>(&s)) here[name_of(g->fn)] = 1;
-      if (const auto* n = get_if<cpu::row_norm_step>(&s)) here[name_of(n->which)] = 1;
-      if (const auto* k = get_if<cpu::select_step>(&s)) here[name_of(k->rule.what)] = 1;
-      if (const auto* g = get_if<cpu::gemm_step>(&s)) {
+      if (const auto* g = get_if<plan::row_function_step>(&s)) here[name_of(g->fn)] = 1;
+      if (const auto* n = get_if<plan::row_norm_step>(&s)) here[name_of(n->which)] = 1;
+      if (const auto* k = get_if<plan::select_step>(&s)) here[name_of(k->rule.what)] = 1;
+      if (const auto* g = get_if<plan::gemm_step>(&s)) {
         if (g->accumulate) here["accumulate"] = 1;
         if (g->rows.size() > 1) here["many rows"] = 1;
         if (!g->epilogues.empty()) here["gemm epilogue"] = 1;
       }
-      if (const auto* g = get_if<cpu::gather_step>(&s); g != nullptr && !g->epilogues.empty())
+      if (const auto* g = get_if<plan::gather_step>(&s); g != nullptr && !g->epilogues.empty())
         here["gather epilogue"] = 1;
-      if (const auto* g = get_if<cpu::gather_step>(&s); g != nullptr && g->rows > 1)
+      if (const auto* g = get_if<plan::gather_step>(&s); g != nullptr && g->rows > 1)
         here["gather of rows"] = 1;
       visit(
           [&](const auto& any) {
             if constexpr (requires { any.epilogues; })
-              for (const cpu::epilogue& e : any.epilogues)
+              for (const plan::epilogue& e : any.epilogues)
                 here["pass " + std::string(sign_of(e.what))] = 1;
           },
           s);
-      if (const auto* g = get_if<cpu::group_step>(&s)) count(g->body, "group ", here);
-      if (const auto* l = get_if<cpu::loop_step>(&s)) {
+      if (const auto* g = get_if<plan::group_step>(&s)) count(g->body, "group ", here);
+      if (const auto* l = get_if<plan::loop_step>(&s)) {
         count(l->body, "loop ", here);
         if (l->length > l->chunk) here["chunks"] = 1;
       }

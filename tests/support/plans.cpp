@@ -4,8 +4,8 @@
 #include <map>
 #include <optional>
 
-#include <fmoe/backend/cpu/plan/accesses.hpp>
-#include <fmoe/backend/cpu/plan/planning.hpp>
+#include <fmoe/backend/cpu/schedule/planning.hpp>
+#include <fmoe/plan/accesses.hpp>
 #include <fmoe/planner/lower.hpp>
 #include <fmoe/planner/planner.hpp>
 
@@ -26,21 +26,22 @@ planner::program planned(const ir::graph& g, const ir::node_list& results,
   return planner::lower(g, results, how);
 }
 
-cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
-                    const planner::plan_options& how) {
+plan::step_plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                          const planner::plan_options& how) {
   return make_plan(planned(g, results, how), tokens, how);
 }
-cpu::plan make_plan(const planner::program& p, extent tokens, const planner::plan_options& how) {
+plan::step_plan make_plan(const planner::program& p, extent tokens,
+                          const planner::plan_options& how) {
   return cpu::make_plan(p, tokens, how);
 }
 
-const char* kind_of(const cpu::step& s) {
+const char* kind_of(const plan::step& s) {
   constexpr std::array kinds{
       "gemm",          "batched",    "reduce", "gather",  "rescale", "sample",    "pointwise",
       "row_function",  "row_norm",   "append", "select",  "screen",  "token_sum", "selection_sum",
       "expert_choice", "kept",       "expand", "exclude", "take",    "weigh",     "reweigh",
       "unpair",        "expert_sum", "pick",   "put",     "keep",    "loop",      "group"};
-  static_assert(kinds.size() == cpu::step::size);
+  static_assert(kinds.size() == plan::step::size);
   return kinds[s.index()];
 }
 
@@ -61,7 +62,7 @@ std::string passes(const detail::vector<Pass>& all) {
 // one does not compile.
 class plan_lines {
  public:
-  explicit plan_lines(const cpu::plan& p) {
+  explicit plan_lines(const plan::step_plan& p) {
     add(p.prologue, "once ");
     add(p.steps, "");
   }
@@ -69,57 +70,57 @@ class plan_lines {
   lines take() { return std::move(lines_); }
 
  private:
-  void add(const detail::vector<cpu::step>& steps, const std::string& lead) {
-    for (const cpu::step& s : steps) {
+  void add(const detail::vector<plan::step>& steps, const std::string& lead) {
+    for (const plan::step& s : steps) {
       lead_ = lead;
       kind_ = kind_of(s);
       visit([&](const auto& kind) { line(kind); }, s);
     }
   }
 
-  void line(const cpu::gemm_step& s) {
+  void line(const plan::gemm_step& s) {
     const bool continues = s.accumulate || s.k_step != 0;
     put(s.text + (continues ? " +=" : "") + passes(s.epilogues));
   }
-  void line(const cpu::batched_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::reduce_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::gather_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::rescale_step& s) { put(s.text); }
-  void line(const cpu::sample_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::pointwise_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::row_norm_step& s) {
+  void line(const plan::batched_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const plan::reduce_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const plan::gather_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const plan::rescale_step& s) { put(s.text); }
+  void line(const plan::sample_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const plan::pointwise_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const plan::row_norm_step& s) {
     kind_ = fmoe::name_of(s.which);
     put(s.text);
   }
-  void line(const cpu::row_function_step& s) {
+  void line(const plan::row_function_step& s) {
     kind_ = fmoe::name_of(s.fn);
     put(s.text);
   }
-  void line(const cpu::append_step& s) { put(s.text); }
-  void line(const cpu::select_step& s) {
+  void line(const plan::append_step& s) { put(s.text); }
+  void line(const plan::select_step& s) {
     kind_ = detail::name_of(s.rule.what);
     put(s.text);
   }
-  void line(const cpu::screen_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const cpu::token_sum_step& s) { put(s.text); }
-  void line(const cpu::selection_sum_step& s) { put(s.text); }
-  void line(const cpu::expert_choice_step& s) { put(s.text); }
-  void line(const cpu::kept_step& s) { put(s.text); }
-  void line(const cpu::expand_step& s) { put(s.text); }
-  void line(const cpu::exclude_step& s) { put(s.text); }
-  void line(const cpu::pick_step& s) { put(s.text); }
-  void line(const cpu::put_step& s) { put(s.text); }
-  void line(const cpu::keep_step& s) { put(s.text); }
-  void line(const cpu::take_step& s) { put(s.text); }
-  void line(const cpu::weigh_step& s) { put(s.text); }
-  void line(const cpu::reweigh_step& s) { put(s.text); }
-  void line(const cpu::unpair_step& s) { put(s.text); }
-  void line(const cpu::expert_sum_step& s) { put(s.text); }
-  void line(const cpu::loop_step& s) {
+  void line(const plan::screen_step& s) { put(s.text + passes(s.epilogues)); }
+  void line(const plan::token_sum_step& s) { put(s.text); }
+  void line(const plan::selection_sum_step& s) { put(s.text); }
+  void line(const plan::expert_choice_step& s) { put(s.text); }
+  void line(const plan::kept_step& s) { put(s.text); }
+  void line(const plan::expand_step& s) { put(s.text); }
+  void line(const plan::exclude_step& s) { put(s.text); }
+  void line(const plan::pick_step& s) { put(s.text); }
+  void line(const plan::put_step& s) { put(s.text); }
+  void line(const plan::keep_step& s) { put(s.text); }
+  void line(const plan::take_step& s) { put(s.text); }
+  void line(const plan::weigh_step& s) { put(s.text); }
+  void line(const plan::reweigh_step& s) { put(s.text); }
+  void line(const plan::unpair_step& s) { put(s.text); }
+  void line(const plan::expert_sum_step& s) { put(s.text); }
+  void line(const plan::loop_step& s) {
     put(s.label + (' ' + std::to_string(s.length)) + " by " + std::to_string(s.chunk));
     add(s.body, lead_ + "  ");
   }
-  void line(const cpu::group_step& s) {
+  void line(const plan::group_step& s) {
     put(s.text + ' ' + std::to_string(s.keep) + " of " + std::to_string(s.experts));
     add(s.body, lead_ + "  ");
   }
@@ -151,25 +152,25 @@ lines describe(const planner::program& p) {
   return r;
 }
 
-lines describe(const cpu::plan& p) { return plan_lines(p).take(); }
+lines describe(const plan::step_plan& p) { return plan_lines(p).take(); }
 
-bool placement_is_sound(const cpu::plan& p) {
+bool placement_is_sound(const plan::step_plan& p) {
   struct life {
     extent from, to;
   };
   std::map<extent, life> lives;
-  const auto row = [&](extent s) -> const cpu::storage_row& { return p.storages[s]; };
-  const auto in_arena = [&](extent s) { return row(s).where == cpu::storage_row::kind::arena; };
+  const auto row = [&](extent s) -> const plan::storage_row& { return p.storages[s]; };
+  const auto in_arena = [&](extent s) { return row(s).where == plan::storage_row::kind::arena; };
   std::map<extent, extent> continues;  // a sum -> what it goes on from, in the same place
   for (extent at = 0; at < p.steps.size(); ++at) {
-    const auto accesses = cpu::accesses(p, p.steps[at]);
+    const auto accesses = plan::accesses(p, p.steps[at]);
     const auto with_mode = [&](auto... modes) {
       std::vector<extent> storages;
-      for (const cpu::access& a : accesses)
+      for (const plan::access& a : accesses)
         if (((a.mode == modes) || ...)) storages.push_back(a.where.storage);
       return storages;
     };
-    using enum cpu::access_mode;
+    using enum plan::access_mode;
     const auto reads = with_mode(read), writes = with_mode(write, update),
                continued = with_mode(update);
     for (const extent s : continued) {
@@ -186,8 +187,8 @@ bool placement_is_sound(const cpu::plan& p) {
     for (const extent s : writes) lives.try_emplace(s, life{at, at}).first->second.to = at;
     for (const extent s : reads) {
       const auto kind = row(s).where;
-      if (kind != cpu::storage_row::kind::arena && kind != cpu::storage_row::kind::call &&
-          kind != cpu::storage_row::kind::output)
+      if (kind != plan::storage_row::kind::arena && kind != plan::storage_row::kind::call &&
+          kind != plan::storage_row::kind::output)
         continue;
       if (!lives.contains(s)) return false;
       lives[s].to = at;

@@ -2,7 +2,7 @@
 // Graphs without data, and programs and plans as lines of text, for tests of the planner's passes.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/plan/plan.hpp>
 #include <fmoe/planner/program.hpp>
 #include <fmoe/run/compile.hpp>
 
@@ -42,14 +42,15 @@ planner::program lowered(const ir::graph& g, const ir::node_list& results,
                          const planner::plan_options& how);
 planner::program planned(const ir::graph& g, const ir::node_list& results,
                          const planner::plan_options& how);
-cpu::plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
-                    const planner::plan_options& how);
-cpu::plan make_plan(const planner::program& p, extent tokens, const planner::plan_options& how);
+plan::step_plan make_plan(const ir::graph& g, const ir::node_list& results, extent tokens,
+                          const planner::plan_options& how);
+plan::step_plan make_plan(const planner::program& p, extent tokens,
+                          const planner::plan_options& how);
 
 // The plan of a layer, as compile makes it on this CPU.
 template <class T, class Layer, extent... Ranks>
-cpu::plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
-                  const planner::plan_options& how = {}) {
+plan::step_plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent tokens,
+                        const planner::plan_options& how = {}) {
   const auto e =
       apply_to_arguments(layer, ranks, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
   ir::graph g;
@@ -88,13 +89,13 @@ inline ir::node_id mxd_graph(blueprint& g, extent tokens, extent i, extent h, ex
 // Returns lines such as "gemm ti,in->tn | + | relu". 't' comes before the labels of a value with
 // one row for each token, and "once" before constants.
 lines describe(const planner::program& p);
-lines describe(const cpu::plan& p);
+lines describe(const plan::step_plan& p);
 
 // Checks temporaries by their uses in the steps: nothing is read before it is written, and two that
 // are alive at the same step do not share memory; a loop is one step.
-bool placement_is_sound(const cpu::plan& p);
+bool placement_is_sound(const plan::step_plan& p);
 
 // How lines call the kind of a step.
-const char* kind_of(const cpu::step& s);
+const char* kind_of(const plan::step& s);
 
 }  // namespace fmoe::test

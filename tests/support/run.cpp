@@ -33,7 +33,7 @@ template <class T>
 runner<T>::~runner() = default;
 
 template <class T>
-const cpu::plan& runner<T>::steps() const {
+const plan::step_plan& runner<T>::steps() const {
   return run_->execute.steps();
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <fmoe/backend/backend.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/ir/graph.hpp>
+#include <fmoe/plan/plan.hpp>
 #include <fmoe/planner/options.hpp>
 
 #include "names.hpp"
@@ -28,7 +28,7 @@ class runner {
   runner(const ir::graph& g, ir::node_id root, extent tokens, const planner::plan_options& how);
   ~runner();
 
-  const cpu::plan& steps() const;
+  const plan::step_plan& steps() const;
 
   // Has the plan stages that run once for the whole call?
   bool has_stages() const { return steps().stages.size() > 1 || steps().stages[0].per_call; }

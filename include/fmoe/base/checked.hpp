@@ -56,12 +56,17 @@ using namespace detail;
 namespace fmoe::planner {
 using namespace detail;
 }
+namespace fmoe::plan {
+using namespace detail;
+}
 namespace fmoe::cpu {
 using namespace detail;
-}
+using namespace plan;
+}  // namespace fmoe::cpu
 namespace fmoe::cuda {
 using namespace detail;
-}
+using namespace plan;
+}  // namespace fmoe::cuda
 namespace fmoe::reference_backend {
 using namespace detail;
 }

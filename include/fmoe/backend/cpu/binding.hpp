@@ -8,8 +8,8 @@
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/crew.hpp>
 #include <fmoe/backend/cpu/kernels/group_rows.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
 

@@ -18,16 +18,16 @@
 #include <fmoe/backend/cpu/kernels/screen.hpp>
 #include <fmoe/backend/cpu/kernels/table.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
 
 template <class T, class Arch>
 class constants {
  public:
-  constants(const plan& p, std::span<const ir::leaf_node> leaves)
+  constants(const step_plan& p, std::span<const ir::leaf_node> leaves)
       : computed_(p.constants * sizeof(T)),
         leaves_(p.storages.size()),
         narrow_(p.storages.size()),
@@ -70,14 +70,14 @@ class constants {
   }
 
   // Gives up the leaves of which only packed copies are read, once all are packed.
-  void release_packed(const plan& p) {
+  void release_packed(const step_plan& p) {
     for (extent s = 0; s < p.storages.size(); ++s)
       if (!is_read(p.storages[s])) origins_[s].data = nullptr;
   }
 
   // Returns the bytes that the constants of a plan take beside its leaves, or beside what an
   // earlier call made of them.
-  static extent bytes(const plan& p, std::span<const ir::leaf_node> leaves) {
+  static extent bytes(const step_plan& p, std::span<const ir::leaf_node> leaves) {
     extent n = p.constants * sizeof(T);
     for (const storage_row& row : p.storages) {
       if (row.where != storage_row::kind::leaf && row.where != storage_row::kind::input) continue;
@@ -111,7 +111,7 @@ class constants {
   }
 
   // The panels of one batch of a weight.
-  gemm_panels<T> panels(const plan& p, extent weight, extent batch) const {
+  gemm_panels<T> panels(const step_plan& p, extent weight, extent batch) const {
     const gemm_panels<T>& all = panels_[weight];
     return {all.data + batch * panel_bytes(p.weights[weight], *all.kernels), all.kernels};
   }
@@ -133,7 +133,7 @@ class constants {
 
   // Packs a weight whose source is ready on so many threads, into the memory that it has if no
   // other plan reads that.
-  FMOE_COLD void pack(const plan& p, extent w, extent threads) {
+  FMOE_COLD void pack(const step_plan& p, extent w, extent threads) {
     const packed_weight& weight = p.weights[w];
     const storage_row& row = p.storages[weight.storage];
     if (row.where != storage_row::kind::leaf) {
@@ -189,7 +189,7 @@ class constants {
 
   // Weights of 8 bits stay so if their blocks lie along k, if a sum ends with a group of k, and if
   // every scale is a number.
-  static dtype type_of_panels(const plan& p, const packed_weight& w, const ir::leaf_node& l) {
+  static dtype type_of_panels(const step_plan& p, const packed_weight& w, const ir::leaf_node& l) {
     if (!is_widened_as_read(l.type)) return dtype_of<T>;
     if (!is_quantized_type(l.type) || w.rounding == row_rounding::int8) return l.type;
     return with_quantized_type(l.type, [&]<class Q>(Q*) {

@@ -13,8 +13,8 @@
 #include <fmoe/backend/cpu/kernels/small_product.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
 #include <fmoe/backend/cpu/parts.hpp>
-#include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cpu/row_steps.hpp>
+#include <fmoe/plan/accesses.hpp>
 
 namespace fmoe::cpu {
 
@@ -27,7 +27,7 @@ class executor : row_steps<T, Arch> {
  public:
   // Packs the weights and computes the plan's constants. The plan's storages name the leaves by
   // number.
-  executor(plan p, std::span<const ir::leaf_node> leaves, extent threads = 1)
+  executor(step_plan p, std::span<const ir::leaf_node> leaves, extent threads = 1)
       : base(std::move(p), leaves),
         threads_(threads),
         changed_(plan_.storages.size(), true) {
@@ -51,7 +51,7 @@ class executor : row_steps<T, Arch> {
     return true;
   }
 
-  const plan& steps() const { return plan_; }
+  const step_plan& steps() const { return plan_; }
 
   // True if a call can add to a result: one step, a sum over tokens, makes it, and none reads it.
   bool can_add(extent result) const {

@@ -4,9 +4,10 @@
 
 #include <fmoe/backend/cpu/host.hpp>
 #include <fmoe/backend/cpu/level_kernels.hpp>
-#include <fmoe/backend/cpu/plan/planning.hpp>
-#include <fmoe/backend/cpu/plan/print.hpp>
+#include <fmoe/backend/cpu/schedule/planning.hpp>
 #include <fmoe/backend/cpu/tune.hpp>
+#include <fmoe/base/time_text.hpp>
+#include <fmoe/plan/print.hpp>
 
 #if defined(FMOE_DISPATCH)
 #include <fmoe/backend/cpu/dispatch-inl.hpp>
@@ -25,7 +26,7 @@ class host_backend final : public backend {
 
  private:
   std::unique_ptr<executable> compiled(const job& work) const override {
-    const auto make = [&](plan p) {
+    const auto make = [&](step_plan p) {
       return kernels_.executable_of(std::move(p), work.program.leaves, work.callers, work.threads);
     };
     if (work.how.tunes && !planner::tuned_shape(work.program, work.how))
@@ -36,14 +37,21 @@ class host_backend final : public backend {
     return make(make_plan(work.program, work.tokens, work.how));
   }
   description explained(const job& work) const override {
-    const plan p = make_plan(work.program, work.tokens, work.how);
+    const step_plan p = make_plan(work.program, work.tokens, work.how);
     const prediction times(p, work.program.leaves, work.how.on, work.how.element_bytes,
                            work.how.threads);
-    description d = print(p, times, work.how.element_bytes);
-    d.packed = kernels_.packed_bytes(p, work.program.leaves);
-    d.call = kernels_.call_bytes(p, work.threads);
-    d.tells_bounds = p.has<screen_step>();
-    return d;
+    vector<std::string> seconds;
+    for (const double of : times.of_steps()) seconds.push_back(detail::time_text(of));
+    const plan_printer printed(p, seconds);
+    const extent kib = divide_up(p.arena * work.how.element_bytes, 1024);
+    return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
+                      std::to_string(kib) + " KiB",
+            .steps = printed.text(),
+            .dot = printed.dot(),
+            .seconds = times.seconds(),
+            .packed = kernels_.packed_bytes(p, work.program.leaves),
+            .call = kernels_.call_bytes(p, work.threads),
+            .tells_bounds = p.has<screen_step>()};
   }
 
   dtype type_;

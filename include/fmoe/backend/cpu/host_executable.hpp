@@ -20,7 +20,7 @@ template <class T>
 struct call_memory {
   static constexpr extent line = cache_line / sizeof(T);
 
-  explicit call_memory(const plan& p)
+  explicit call_memory(const step_plan& p)
       : arena(round_up(p.arena, line)),
         whole(round_up(p.token_count * p.call + p.once, line)) {
     for (const storage_row& s : p.storages) {
@@ -56,7 +56,8 @@ class host_executable final : public executable {
       "kernels are those of the instruction set that their translation unit is compiled for");
 
  public:
-  host_executable(plan p, std::span<const ir::leaf_node> leaves, extent callers, extent threads)
+  host_executable(step_plan p, std::span<const ir::leaf_node> leaves, extent callers,
+                  extent threads)
       : run_(std::move(p), leaves, tasks_of(threads)),
         callers_(callers),
         slots_(tasks_of(threads)),
@@ -111,14 +112,14 @@ class host_executable final : public executable {
     }
   }
 
-  const plan& steps() const { return run_.steps(); }
+  const step_plan& steps() const { return run_.steps(); }
 
   // The addresses of the rows of one task's tile, by the numbers of arguments and results.
   struct row_table {
     vector<rows_of<const T>> arguments;
     vector<rows_of<T>> results;
 
-    explicit row_table(const plan& p) : results(p.results.size()) {
+    explicit row_table(const step_plan& p) : results(p.results.size()) {
       for (const storage_row& s : p.storages)
         if (s.where == storage_row::kind::argument)
           arguments.resize(std::max(arguments.size(), s.source + 1));

@@ -9,7 +9,7 @@
 
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/native.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
 
@@ -18,11 +18,11 @@ struct level_kernels {
   fmoe::machine (*machine)();
   planner::kernel_facts (*facts)();
   // The executable of a plan, with the memory of `callers` calls on `threads` threads.
-  std::unique_ptr<executable> (*executable_of)(plan, std::span<const ir::leaf_node> leaves,
+  std::unique_ptr<executable> (*executable_of)(step_plan, std::span<const ir::leaf_node> leaves,
                                                extent callers, extent threads);
   // The bytes of the weights as the steps read them, and of a call's memory.
-  extent (*packed_bytes)(const plan&, std::span<const ir::leaf_node> leaves);
-  extent (*call_bytes)(const plan&, extent threads);
+  extent (*packed_bytes)(const step_plan&, std::span<const ir::leaf_node> leaves);
+  extent (*call_bytes)(const step_plan&, extent threads);
 };
 
 template <class T, class Level>

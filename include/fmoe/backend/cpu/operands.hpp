@@ -15,7 +15,7 @@ class operands {
  protected:
   using frame = cpu::frame<T>;
 
-  operands(plan p, std::span<const ir::leaf_node> leaves)
+  operands(step_plan p, std::span<const ir::leaf_node> leaves)
       : plan_(std::move(p)),
         constants_(plan_, leaves) {}
 
@@ -106,7 +106,7 @@ class operands {
     return nullptr;
   }
 
-  plan plan_;
+  step_plan plan_;
   constants<T, Arch> constants_;
 };
 

@@ -9,7 +9,7 @@
 
 #include <fmoe/arrays/array_view.hpp>
 #include <fmoe/backend/backend.hpp>
-#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/backend/cpu/schedule/choose.hpp>
 #include <fmoe/base/random.hpp>
 #include <fmoe/base/vector.hpp>
 

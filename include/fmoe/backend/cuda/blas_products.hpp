@@ -18,10 +18,10 @@ class blas_products {
   using blas = typename Device::blas;
 
   // Chooses kernels for as many rows as a tile has.
-  blas_products(const cpu::plan& p, math policy) {
-    const auto stride = [&](const cpu::view& v) { return p.storages[v.storage].stride; };
-    for (const cpu::step& step : p.steps) {
-      if (const auto* const s = get_if<cpu::screen_step>(&step)) {
+  blas_products(const step_plan& p, math policy) {
+    const auto stride = [&](const view& v) { return p.storages[v.storage].stride; };
+    for (const step& step : p.steps) {
+      if (const auto* const s = get_if<screen_step>(&step)) {
         if (p.tile <= few_rows) continue;
         const extent of_x = 2 * stride(s->scratch);
         const extent columns = pitch<bf16>(s->N);
@@ -36,9 +36,9 @@ class blas_products {
                    false,
                    dtype::bfloat16});
       }
-      const auto* const s = get_if<cpu::gemm_step>(&step);
+      const auto* const s = get_if<gemm_step>(&step);
       if (s == nullptr || policy != math::fp32 || math_of(*s, policy) != policy) continue;
-      if (s->rows.size() != 1 || s->rows[0] != cpu::gemm_step::row{}) continue;
+      if (s->rows.size() != 1 || s->rows[0] != gemm_step::row{}) continue;
       choose(s, {nullptr,
                  stride(s->a),
                  nullptr,
@@ -52,11 +52,11 @@ class blas_products {
   }
 
   // Returns false if cuBLASLt does not compute this step.
-  bool run(const cpu::gemm_step& s, const typename blas::product& p,
+  bool run(const gemm_step& s, const typename blas::product& p,
            typename Device::queue& queue) const {
     return multiply(&s, p, queue);
   }
-  bool run(const cpu::screen_step& s, const typename blas::product& p,
+  bool run(const screen_step& s, const typename blas::product& p,
            typename Device::queue& queue) const {
     return p.rows > few_rows && multiply(&s, p, queue);
   }

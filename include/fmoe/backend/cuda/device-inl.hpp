@@ -3,13 +3,13 @@
 #pragma once
 
 #include <fmoe/backend/backend-inl.hpp>
-#include <fmoe/backend/cpu/plan/print.hpp>
 #include <fmoe/backend/cuda/device.hpp>
 #include <fmoe/backend/cuda/emulated/emulated_device.hpp>
 #include <fmoe/backend/cuda/executable.hpp>
 #include <fmoe/backend/cuda/plan.hpp>
 #include <fmoe/backend/cuda/roofline.hpp>
 #include <fmoe/base/separate.hpp>
+#include <fmoe/plan/print.hpp>
 
 #if defined(__CUDACC__)
 #include <fmoe/backend/cuda/hardware/gpu.hpp>
@@ -97,7 +97,7 @@ class device_backend final : public processor {
   struct footprint {
     extent weights, call, callers;
 
-    footprint(const cpu::plan& p, const job& work, math how)
+    footprint(const step_plan& p, const job& work, math how)
         : weights(device_weights<T, Device>::bytes(p, work.program.leaves) +
                   step_lists<Device>::bytes(p)),
           call(device_executable<T, Device>::bytes_of_call(p, how)),
@@ -112,10 +112,10 @@ class device_backend final : public processor {
   // The plan with as many tokens at a time as workspace and memory take. Throws value_error if the
   // memory does not take a layer that goes through its steps token by token.
   template <class T>
-  cpu::plan plan_of(const job& work) const {
+  step_plan plan_of(const job& work) const {
     extent workspace = options_.workspace;
     for (;;) {
-      cpu::plan p = make_plan(work.program, work.tokens, work.how, workspace, options_.math);
+      step_plan p = make_plan(work.program, work.tokens, work.how, workspace, options_.math);
       const footprint<T> all_of(p, work, options_.math);
       if (all_of.bytes() <= options_.memory) return p;
       expects<value_error>(p.tile > 1 && p.arena > 0, "[cuda] the layer takes ", all_of.bytes(),
@@ -127,7 +127,7 @@ class device_backend final : public processor {
 
   template <class T>
   std::unique_ptr<executable> compiled_in(const job& work) const {
-    cpu::plan p = plan_of<T>(work);
+    step_plan p = plan_of<T>(work);
     const bool grows = work.callers == all;
     const extent most =
         grows ? footprint<T>(p, work, options_.math).most_callers(options_.memory) : work.callers;
@@ -140,11 +140,11 @@ class device_backend final : public processor {
 
   // The arithmetic of each product, where the machine's rates are not known.
   template <class T>
-  vector<std::string> notes_of(const cpu::plan& p) const {
+  vector<std::string> notes_of(const step_plan& p) const {
     const math how = std::is_same_v<T, double> ? math::exact : options_.math;
     vector<std::string> notes;
-    each_step(p.steps, [&](const cpu::step& s) {
-      const auto* const product = get_if<cpu::gemm_step>(&s);
+    each_step(p.steps, [&](const step& s) {
+      const auto* const product = get_if<gemm_step>(&s);
       notes.push_back(product != nullptr ? name_of(math_of(*product, how)) : "");
     });
     return notes;
@@ -152,12 +152,12 @@ class device_backend final : public processor {
 
   template <class T>
   description explained_in(const job& work) const {
-    const cpu::plan p = plan_of<T>(work);
+    const step_plan p = plan_of<T>(work);
     const fmoe::machine& m = work.how.on;
     const bool is_known = m.gpu.launch > 0;
     const roofline times(p, work.program.leaves, m, options_.math, sizeof(T));
     const auto notes = is_known ? times.notes() : notes_of<T>(p);
-    const cpu::plan_printer printed(p, notes);
+    const plan_printer printed(p, notes);
     const footprint<T> all_of(p, work, options_.math);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(divide_up(p.arena * sizeof(T), 1024)) + " KiB" +

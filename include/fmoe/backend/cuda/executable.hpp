@@ -22,7 +22,7 @@ struct call_layout {
     bool per_token;
   };
 
-  call_layout(const cpu::plan& p, math how) {
+  call_layout(const step_plan& p, math how) {
     const auto take = [&](extent n) {
       constexpr extent line = 256 / sizeof(T);
       return std::exchange(elements, elements + round_up(n, line));
@@ -31,8 +31,8 @@ struct call_layout {
     call = take(p.token_count * p.call + p.once);
     sums_room = cuda::sums_room<T>(p, how).elements();
     sums = take(sums_room);
-    for (const cpu::storage_row& s : p.storages) {
-      using enum cpu::storage_row::kind;
+    for (const storage_row& s : p.storages) {
+      using enum storage_row::kind;
       if (s.where == argument)
         arguments.push_back({s.source, take(p.token_count * s.stride), s.elements, s.stride, true});
       if (s.where == output && std::ranges::count(results, s.source, &staged::number) == 0) {
@@ -50,7 +50,7 @@ struct call_layout {
 template <class T, class Device>
 class device_executable final : public executable {
  public:
-  device_executable(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on,
+  device_executable(step_plan p, std::span<const ir::leaf_node> leaves, const Device& on,
                     extent ready_callers, extent most_callers, math how)
       : executable(on.where()),
         on_(on),
@@ -61,7 +61,7 @@ class device_executable final : public executable {
         spaces_(*this, on_, ready_callers, most_callers) {}
 
   // The bytes of each caller on the device.
-  static extent bytes_of_call(const cpu::plan& p, math how) {
+  static extent bytes_of_call(const step_plan& p, math how) {
     return call_layout<T>(p, how).elements * sizeof(T) +
            step_lists<Device>::sorted_of(p) * sizeof(index);
   }
@@ -136,7 +136,7 @@ class device_executable final : public executable {
                                   .sums = space.memory.data() + layout_.sums,
                                   .sums_room = layout_.sums_room,
                                   .keep = call.keep};
-    for (const cpu::stage& stage : run_.steps().stages) {
+    for (const stage& stage : run_.steps().stages) {
       if (stage.per_call) {
         run_.run(bound, 0, tokens, stage);
         continue;

@@ -31,11 +31,11 @@ class executor : operands<T, Device> {
   using binding = cuda::binding<T, queue>;
 
   // Uploads the weights and computes the plan's constants, exactly.
-  executor(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q, math how)
+  executor(step_plan p, std::span<const ir::leaf_node> leaves, const Device& on, queue& q, math how)
       : base(std::move(p), leaves, on, q) {
     weights_.make_matrices(false);
     const binding none{q};
-    for (const cpu::step& s : plan_.prologue) visit(s, {none, 0, 1});
+    for (const step& s : plan_.prologue) visit(s, {none, 0, 1});
     q.wait();
     weights_.make_matrices(true);
     policy_ = how;
@@ -47,11 +47,11 @@ class executor : operands<T, Device> {
 
   executor(const executor&) = delete;
 
-  const cpu::plan& steps() const { return plan_; }
+  const step_plan& steps() const { return plan_; }
   const step_lists<Device>& lists() const { return lists_; }
 
   // Runs a stage on `count` rows, the first of which is row `first` of the call.
-  void run(const binding& bound, extent first, extent count, const cpu::stage& stage) const {
+  void run(const binding& bound, extent first, extent count, const stage& stage) const {
     for (extent i = stage.first; i < stage.end; ++i) visit(plan_.steps[i], {bound, first, count});
   }
 
@@ -59,12 +59,11 @@ class executor : operands<T, Device> {
   // The kinds of steps that plans for GPUs have: nothing is streamed or compact, a group runs its
   // put, and only floats are screened.
   template <class Step>
-  static constexpr bool takes =
-      !is_one_of<Step, cpu::take_step, cpu::weigh_step, cpu::reweigh_step, cpu::unpair_step,
-                 cpu::keep_step, cpu::expert_sum_step, cpu::loop_step, cpu::put_step> &&
-      (std::is_same_v<T, float> || !std::is_same_v<Step, cpu::screen_step>);
+  static constexpr bool takes = !is_one_of<Step, take_step, weigh_step, reweigh_step, unpair_step,
+                                           keep_step, expert_sum_step, loop_step, put_step> &&
+                                (std::is_same_v<T, float> || !std::is_same_v<Step, screen_step>);
 
-  void visit(const cpu::step& s, const frame& f) const {
+  void visit(const step& s, const frame& f) const {
     detail::visit(
         [&]<class Step>(const Step& x) {
           if constexpr (takes<Step>) run(x, f);
@@ -88,7 +87,7 @@ class executor : operands<T, Device> {
     else each(step, nest_columns<T, 1>{k}, f, k.out.places);
   }
 
-  void run(const cpu::gemm_step& s, const frame& f) const {
+  void run(const gemm_step& s, const frame& f) const {
     product<T> p = product_of(s, read(s.a, f), rows(s.c, f), f);
     p.expert_weights = s.expert_step;
     p.accumulate = s.accumulate;
@@ -101,7 +100,7 @@ class executor : operands<T, Device> {
   }
 
   // Passes run behind the product. Returns false if cuBLASLt does not compute the step.
-  bool blas_product(const cpu::gemm_step& s, const product<T>& p, const frame& f) const {
+  bool blas_product(const gemm_step& s, const product<T>& p, const frame& f) const {
     const bool is_done = blas_->run(s,
                                     {.a = p.a.data,
                                      .a_stride = p.a.stride,
@@ -170,7 +169,7 @@ class executor : operands<T, Device> {
     launch_product(q, p, stored, f.bound.sums, f.bound.sums_room, f.tile_rows, f.most_tiles);
   }
 
-  void run(const cpu::batched_step& s, const frame& f) const {
+  void run(const batched_step& s, const frame& f) const {
     const nest_numbers<T> kernel{.a = read(s.a, f),
                                  .b = read(s.b, f),
                                  .c = rows(s.c, f),
@@ -181,7 +180,7 @@ class executor : operands<T, Device> {
     nest("batched", kernel, f);
   }
 
-  void run(const cpu::reduce_step& s, const frame& f) const {
+  void run(const reduce_step& s, const frame& f) const {
     const nest_numbers<T> kernel{.a = read(s.a, f),
                                  .c = rows(s.c, f),
                                  .out = loops(s.out),
@@ -191,7 +190,7 @@ class executor : operands<T, Device> {
     nest("reduce", kernel, f);
   }
 
-  void run(const cpu::pointwise_step& s, const frame& f) const {
+  void run(const pointwise_step& s, const frame& f) const {
     const nest_numbers<T> kernel{.a = read(s.a, f),
                                  .c = rows(s.c, f),
                                  .out = loops({{s.columns, 1, 0, 1}}),
@@ -201,25 +200,25 @@ class executor : operands<T, Device> {
     nest("pointwise", kernel, f);
   }
 
-  void run(const cpu::pick_step& s, const frame& f) const {
+  void run(const pick_step& s, const frame& f) const {
     const nest_numbers<T> kernel{
         .a = read(s.a, f), .c = rows(s.c, f), .out = loops(s.out), .picks = true, .group = f.group};
     nest("pick", kernel, f);
   }
 
-  void run(const cpu::append_step& s, const frame& f) const {
+  void run(const append_step& s, const frame& f) const {
     each("append", append_numbers<T>{read(s.a, f), rows(s.c, f), s.rows, s.columns}, f,
          s.rows * (s.columns + 1));
   }
 
   // A table of a gather or a sample, as it is stored.
-  stored_table table(const cpu::view& v, const frame& f) const {
-    if (plan_.storages[v.storage].where == cpu::storage_row::kind::leaf)
+  stored_table table(const view& v, const frame& f) const {
+    if (plan_.storages[v.storage].where == storage_row::kind::leaf)
       return weights_.table(v.storage, v.offset);
     return {read(v, f).data, dtype_of<T>};
   }
 
-  void run(const cpu::gather_step& s, const frame& f) const {
+  void run(const gather_step& s, const frame& f) const {
     const gather_columns<T, T, 1> kernel{.from = selections(s.selection, s.keep, f),
                                          .table = nullptr,
                                          .c = rows(s.c, f),
@@ -230,7 +229,7 @@ class executor : operands<T, Device> {
     gather(f.bound.queue, kernel, table(s.table, f), f.count);
   }
 
-  void run(const cpu::rescale_step& s, const frame& f) const {
+  void run(const rescale_step& s, const frame& f) const {
     const rescale_rows<T> scaled{.from = selections(s.selection, s.keep, f),
                                  .to = selections(s.c, s.keep, f),
                                  .factors = read(s.factors, f).data,
@@ -240,7 +239,7 @@ class executor : operands<T, Device> {
                          warps::blocks(f.count * s.rows));
   }
 
-  void run(const cpu::sample_step& s, const frame& f) const {
+  void run(const sample_step& s, const frame& f) const {
     const sample_kernel<T> kernel{.from = selections(s.selection, s.keep, f),
                                   .to = selections(s.c, s.keep, f),
                                   .x = read(s.x, f),
@@ -254,7 +253,7 @@ class executor : operands<T, Device> {
     sample(f.bound.queue, kernel, table(s.table, f));
   }
 
-  void run(const cpu::row_function_step& s, const frame& f) const {
+  void run(const row_function_step& s, const frame& f) const {
     by_rows(s.columns, [&]<unsigned Team>(std::integral_constant<unsigned, Team>) {
       const row_function_kernel<T, Team> kernel{
           .f = s.fn,
@@ -271,7 +270,7 @@ class executor : operands<T, Device> {
     });
   }
 
-  void run(const cpu::row_norm_step& s, const frame& f) const {
+  void run(const row_norm_step& s, const frame& f) const {
     by_rows(s.columns, [&]<unsigned Team>(std::integral_constant<unsigned, Team>) {
       const row_norm_kernel<T, Team> kernel{.which = s.which,
                                             .a = read(s.a, f),
@@ -290,7 +289,7 @@ class executor : operands<T, Device> {
     else f(std::integral_constant<unsigned, 256>{});
   }
 
-  void run(const cpu::select_step& s, const frame& f) const {
+  void run(const select_step& s, const frame& f) const {
     using enum selection_rule::kind;
     const selections_at<T> to = selections(s.selection, s.keep, f);
     const bool by_others = s.ranked.exists();
@@ -321,7 +320,7 @@ class executor : operands<T, Device> {
     weigh({to, read(s.a, f), s.rows, columns, weights}, f);
   }
 
-  void run(const cpu::expert_choice_step& s, const frame& f) const {
+  void run(const expert_choice_step& s, const frame& f) const {
     const selections_at<T> to = selections(s.selection, s.experts, f);
     const rows_at<const T> scores = read(s.scores, f);
     const choose_kernel<T> kernel{read(s.ranked, f), to, f.count,
@@ -336,13 +335,13 @@ class executor : operands<T, Device> {
                          warps::blocks(f.count * of.rows));
   }
 
-  void run(const cpu::kept_step& s, const frame& f) const {
+  void run(const kept_step& s, const frame& f) const {
     const kept_numbers<T> kernel{selections(s.selection, s.keep, f), rows(s.c, f), s.rows, s.keep,
                                  s.what};
     each("kept", kernel, f, s.rows * s.keep);
   }
 
-  void run(const cpu::expand_step& s, const frame& f) const {
+  void run(const expand_step& s, const frame& f) const {
     constexpr extent most_lanes = 256;
     const expand_lanes<T> kernel{
         {selections(s.selection, s.keep, f), rows(s.c, f), s.rows, s.columns},
@@ -350,7 +349,7 @@ class executor : operands<T, Device> {
     each("expand", kernel, f, s.rows * kernel.lanes);
   }
 
-  void run(const cpu::token_sum_step& s, const frame& f) const {
+  void run(const token_sum_step& s, const frame& f) const {
     const token_sums<T> kernel{.a = read(s.a, f),
                                .b = s.b.exists() ? read(s.b, f) : rows_at<const T>{},
                                .c = rows(s.c, f).data,
@@ -361,7 +360,7 @@ class executor : operands<T, Device> {
     sum_tokens(f.bound.queue, kernel, f.bound.sums, f.bound.sums_room);
   }
 
-  void run(const cpu::selection_sum_step& s, const frame& f) const {
+  void run(const selection_sum_step& s, const frame& f) const {
     const selections_at<T> from = selections(s.selection, s.keep, f);
     const selection_sums<T> kernel{.lists = sorted(from, s.experts, f),
                                    .selections = from,
@@ -383,7 +382,7 @@ class executor : operands<T, Device> {
   }
 
   // Each step of the body runs once for the rows of all experts.
-  void run(const cpu::group_step& s, const frame& outer) const {
+  void run(const group_step& s, const frame& outer) const {
     const sort_lists lists = sorted(selections(s.selection, s.keep, outer), s.experts, outer);
     frame f = outer;
     f.count = lists.of.rows();
@@ -391,13 +390,13 @@ class executor : operands<T, Device> {
     f.tiles = {lists.tile_count(), lists.first(), lists.end()};
     f.most_tiles = lists.of.most_tiles();
     f.tile_rows = lists.of.tile_rows;
-    for (const cpu::step& inner : s.body)
-      if (const auto* put = get_if<cpu::put_step>(&inner)) run(*put, s, lists, outer);
+    for (const step& inner : s.body)
+      if (const auto* put = get_if<put_step>(&inner)) run(*put, s, lists, outer);
       else visit(inner, f);
   }
 
   // The last step of a group, which ends with the passes of the group.
-  void run(const cpu::put_step& s, const cpu::group_step& group, const sort_lists& lists,
+  void run(const put_step& s, const group_step& group, const sort_lists& lists,
            const frame& f) const {
     const put_rows<T> kernel{.a = read(s.a, f),
                              .c = rows(s.c, f),
@@ -408,7 +407,7 @@ class executor : operands<T, Device> {
     put(f.bound.queue, kernel, f.count);
   }
 
-  void run(const cpu::exclude_step& s, const frame& f) const {
+  void run(const exclude_step& s, const frame& f) const {
     const auto [groups, ends, left_out] = lists_.pairs(s);
     exclude_numbers<T> kernel{.c = rows(s.c, f),
                               .count = static_cast<int>(s.operands.size()),
@@ -427,12 +426,12 @@ class executor : operands<T, Device> {
     exclude(f.bound.queue, kernel, f.count);
   }
 
-  static exclude_loop loop(const cpu::exclude_step::axis& a) {
+  static exclude_loop loop(const exclude_step::axis& a) {
     exclude_loop made{a.length, a.c};
     std::ranges::copy(a.strides, made.of);
     return made;
   }
-  static exclude_loops loops(const vector<cpu::exclude_step::axis>& axes) {
+  static exclude_loops loops(const vector<exclude_step::axis>& axes) {
     exclude_loops made;
     for (const auto& a : axes) {
       made.of[made.count++] = loop(a);
@@ -442,7 +441,7 @@ class executor : operands<T, Device> {
   }
 
   // Scores by tensor cores, then a selection that makes few of them again.
-  void run(const cpu::screen_step& s, const frame& f) const {
+  void run(const screen_step& s, const frame& f) const {
     const product<float> scores = product_of(s, read(s.a, f), rows(s.scratch, f), f);
     const auto [by_norm, by_rounding] = screens_->of(plan_, s.weight);
     const selections_at<float> to = selections(s.selection, s.keep, f);
@@ -469,7 +468,7 @@ class executor : operands<T, Device> {
 
   // Returns false if cuBLASLt does not compute the scores. It takes whole accesses of columns; what
   // stands behind the scores is written later.
-  bool blas_scores(const cpu::screen_step& s, const screen_rows<float>& screened,
+  bool blas_scores(const screen_step& s, const screen_rows<float>& screened,
                    const product<float>& p, const frame& f) const {
     if constexpr (Device::has_blas)
       return blas_->run(s,

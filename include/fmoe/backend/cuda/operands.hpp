@@ -38,16 +38,16 @@ class operands {
     const sort_lists* sorted = nullptr;
   };
 
-  operands(cpu::plan p, std::span<const ir::leaf_node> leaves, const Device& on,
+  operands(step_plan p, std::span<const ir::leaf_node> leaves, const Device& on,
            typename Device::queue& q)
       : plan_(std::move(p)),
         lists_(plan_, on, q),
         weights_(plan_, leaves, on, q) {}
   operands(const operands&) = delete;
 
-  rows_at<T> rows(const cpu::view& v, const frame& f) const {
-    using enum cpu::storage_row::kind;
-    const cpu::storage_row& s = plan_.storages[v.storage];
+  rows_at<T> rows(const view& v, const frame& f) const {
+    using enum storage_row::kind;
+    const storage_row& s = plan_.storages[v.storage];
     rows_at<T> r{nullptr, s.stride, v.expert};
     const auto& bound = f.bound;
     switch (s.where) {
@@ -71,17 +71,17 @@ class operands {
     r.data += v.offset;
     return r;
   }
-  rows_at<const T> read(const cpu::view& v, const frame& f) const {
+  rows_at<const T> read(const view& v, const frame& f) const {
     const rows_at<T> r = rows(v, f);
     return {r.data, r.stride, r.expert};
   }
-  selections_at<T> selections(const cpu::view& v, extent keep, const frame& f) const {
+  selections_at<T> selections(const view& v, extent keep, const frame& f) const {
     return {rows(v, f), keep, std::min(keep, f.bound.keep)};
   }
 
-  passes<T> finish(const vector<cpu::epilogue>& all, const frame& f) const {
+  passes<T> finish(const vector<epilogue>& all, const frame& f) const {
     passes<T> made;
-    for (const cpu::epilogue& e : all) {
+    for (const epilogue& e : all) {
       pass<T>& p = made.of[made.count++];
       p = {.what = e.what, .f = e.f.fn, .parameter = static_cast<T>(e.f.parameter)};
       if (e.what == pass_kind::map) continue;
@@ -94,13 +94,13 @@ class operands {
     return made;
   }
 
-  static nest_loops<T> loops(const vector<cpu::nest_axis>& axes) {
+  static nest_loops<T> loops(const vector<nest_axis>& axes) {
     nest_loops<T> made;
-    for (const cpu::nest_axis& a : axes) made.add({a.length, a.a, a.b, a.c});
+    for (const nest_axis& a : axes) made.add({a.length, a.a, a.b, a.c});
     return made;
   }
 
-  cpu::plan plan_;
+  step_plan plan_;
   step_lists<Device> lists_;
   device_weights<T, Device> weights_;
 };

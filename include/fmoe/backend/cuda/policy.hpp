@@ -4,8 +4,8 @@
 // coefficients of all experts and leaves out some.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/backend/cuda/device.hpp>
+#include <fmoe/plan/accesses.hpp>
 
 namespace fmoe::cuda {
 
@@ -20,76 +20,76 @@ constexpr math ranking_math(math how) {
 // The products of a plan that rank experts.
 class ranking {
  public:
-  explicit ranking(const cpu::plan& p) : plan_(p), ranks_(p.storages.size()) {
+  explicit ranking(const step_plan& p) : plan_(p), ranks_(p.storages.size()) {
     for (extent before = ~extent{0}; before != count_;) {  // bodies of groups read later ones
       before = count_;
       for (extent i = p.steps.size(); i-- > 0;) add(p.steps[i]);
     }
   }
 
-  bool has(const cpu::gemm_step& s) const { return ranks(s.c); }
+  bool has(const gemm_step& s) const { return ranks(s.c); }
 
  private:
   // Results may have several storages.
-  bool ranks(const cpu::view& v) const {
-    const cpu::storage_row& row = plan_.storages[v.storage];
-    if (row.where != cpu::storage_row::kind::output) return ranks_[v.storage];
+  bool ranks(const view& v) const {
+    const storage_row& row = plan_.storages[v.storage];
+    if (row.where != storage_row::kind::output) return ranks_[v.storage];
     for (extent s = 0; s < ranks_.size(); ++s) {
-      const cpu::storage_row& other = plan_.storages[s];
+      const storage_row& other = plan_.storages[s];
       if (ranks_[s] && other.where == row.where && other.source == row.source) return true;
     }
     return false;
   }
-  void mark(const cpu::view& v) {
+  void mark(const view& v) {
     if (!v.exists() || ranks_[v.storage]) return;
     ranks_[v.storage] = true;
     ++count_;
   }
 
-  void add(const cpu::step& s) {
+  void add(const step& s) {
     visit([&](const auto& kind) { add(kind); }, s);
   }
-  void add(const cpu::select_step& s) {
+  void add(const select_step& s) {
     mark(s.a);
     mark(s.ranked);
   }
-  void add(const cpu::screen_step& s) {
+  void add(const screen_step& s) {
     mark(s.a);
-    for (const cpu::epilogue& e : s.epilogues) mark(e.other);
+    for (const epilogue& e : s.epilogues) mark(e.other);
   }
-  void add(const cpu::expert_choice_step& s) {
+  void add(const expert_choice_step& s) {
     mark(s.scores);
     mark(s.ranked);
   }
-  void add(const cpu::row_function_step& s) {
+  void add(const row_function_step& s) {
     const bool is_gate = s.fn == row_function::softmax || s.fn == row_function::bounded_softmax ||
                          s.fn == row_function::entmax || s.fn == row_function::best_groups;
     if (is_gate || ranks(s.c)) mark(s.a);
     if (ranks(s.c)) mark(s.bound);
   }
-  void add(const cpu::group_step& s) {
-    for (const cpu::epilogue& e : s.epilogues)
+  void add(const group_step& s) {
+    for (const epilogue& e : s.epilogues)
       if (ranks(s.c)) mark(e.other);
     for (extent i = s.body.size(); i-- > 0;) add(s.body[i]);
   }
   // Any other step ranks if what it writes does.
   template <class Step>
   void add(const Step& s) {
-    const cpu::access_list all = cpu::accesses(plan_, s);
-    for (const cpu::access& a : all)
-      if (a.mode != cpu::access_mode::read && ranks(a.where)) {
-        for (const cpu::access& read : all) mark(read.where);
+    const access_list all = accesses(plan_, s);
+    for (const access& a : all)
+      if (a.mode != access_mode::read && ranks(a.where)) {
+        for (const access& read : all) mark(read.where);
         return;
       }
   }
 
-  const cpu::plan& plan_;
+  const step_plan& plan_;
   vector<bool> ranks_;  // by storage: does what follows from it rank experts?
   extent count_ = 0;
 };
 
 // The arithmetic of a product of one call, or of constants, which are exact.
-inline math math_of(const cpu::gemm_step& s, math policy) {
+inline math math_of(const gemm_step& s, math policy) {
   return s.ranks ? ranking_math(policy) : policy;
 }
 
@@ -98,16 +98,16 @@ template <class Steps, class F>
 void each_step(Steps& steps, const F& f) {
   for (auto& s : steps) {
     f(s);
-    if (auto* const group = get_if<cpu::group_step>(&s)) each_step(group->body, f);
-    if (auto* const loop = get_if<cpu::loop_step>(&s)) each_step(loop->body, f);
+    if (auto* const group = get_if<group_step>(&s)) each_step(group->body, f);
+    if (auto* const loop = get_if<loop_step>(&s)) each_step(loop->body, f);
   }
 }
 
 // Sets `ranks` of each product.
-inline void mark_ranking(cpu::plan& p) {
+inline void mark_ranking(step_plan& p) {
   const ranking r(p);
-  each_step(p.steps, [&](cpu::step& s) {
-    if (auto* const product = get_if<cpu::gemm_step>(&s)) product->ranks = r.has(*product);
+  each_step(p.steps, [&](step& s) {
+    if (auto* const product = get_if<gemm_step>(&s)) product->ranks = r.has(*product);
   });
 }
 

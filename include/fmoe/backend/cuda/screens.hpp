@@ -17,10 +17,10 @@ class screens {
     const float *by_norm, *by_rounding;
   };
 
-  screens(const cpu::plan& p, const device_weights<float, Device>& weights, const Device& on,
+  screens(const step_plan& p, const device_weights<float, Device>& weights, const Device& on,
           typename Device::queue& q) {
     for (extent w = 0; w < p.weights.size(); ++w) {
-      const cpu::packed_weight& weight = p.weights[w];
+      const packed_weight& weight = p.weights[w];
       if (!weight.screened) continue;
       made_[w] = weights.of_matrices(w, "screen by " + std::to_string(p.sum_block), [&] {
         const auto made = std::make_shared<const device_array<Device, float>>(on, 2 * weight.N);
@@ -38,7 +38,7 @@ class screens {
     }
   }
 
-  bounds of(const cpu::plan& p, extent weight) const {
+  bounds of(const step_plan& p, extent weight) const {
     const float* const first = made_.at(weight).get();
     return {first, first + p.weights[weight].N};
   }

@@ -5,12 +5,12 @@
 
 #include <map>
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/gemm.hpp>
 #include <fmoe/backend/cuda/kernels/group.hpp>
 #include <fmoe/backend/cuda/kernels/product_choice.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cuda {
 
@@ -21,7 +21,7 @@ class step_lists {
     const index *groups, *ends, *left_out;
   };
 
-  step_lists(const cpu::plan& p, const Device& on, typename Device::queue& q) {
+  step_lists(const step_plan& p, const Device& on, typename Device::queue& q) {
     add(p);
     positions_ = std::make_unique<device_array<Device, gemm_position>>(on, all_positions_.size());
     indices_ = std::make_unique<device_array<Device, index>>(on, all_indices_.size());
@@ -36,7 +36,7 @@ class step_lists {
     const gemm_position* list;
     extent count, of_a, of_c;
   };
-  position_list positions(const cpu::gemm_step& s) const {
+  position_list positions(const gemm_step& s) const {
     const extent first = first_.at(&s);
     position_list found{positions_->data() + first, s.rows.size(), 0, 0};
     for (extent i = 0; i < s.rows.size(); ++i) {
@@ -45,10 +45,10 @@ class step_lists {
     }
     return found;
   }
-  position_list positions(const cpu::screen_step& s) const {
+  position_list positions(const screen_step& s) const {
     return {positions_->data() + first_.at(&s), 1, 0, 0};
   }
-  pair_lists pairs(const cpu::exclude_step& s) const {
+  pair_lists pairs(const exclude_step& s) const {
     const index* const groups = indices_->data() + first_.at(&s);
     return {groups, groups + s.groups.size(), groups + s.groups.size() + s.ends.size()};
   }
@@ -57,39 +57,39 @@ class step_lists {
   extent sorted() const { return sorted_; }
 
   // The same for a plan, and the bytes of its lists.
-  static extent sorted_of(const cpu::plan& p) { return step_lists(p).sorted_; }
-  static extent bytes(const cpu::plan& p) {
+  static extent sorted_of(const step_plan& p) { return step_lists(p).sorted_; }
+  static extent bytes(const step_plan& p) {
     const step_lists lists(p);
     return lists.all_positions_.size() * sizeof(gemm_position) +
            lists.all_indices_.size() * sizeof(index);
   }
 
  private:
-  explicit step_lists(const cpu::plan& p) { add(p); }
+  explicit step_lists(const step_plan& p) { add(p); }
 
-  void add(const cpu::plan& p) {
+  void add(const step_plan& p) {
     for (const auto* steps : {&p.prologue, &p.steps}) add(*steps, p, p.tile);
   }
-  void add(const vector<cpu::step>& steps, const cpu::plan& p, extent tile) {
-    for (const cpu::step& s : steps) {
-      if (const auto* gemm = get_if<cpu::gemm_step>(&s)) {
+  void add(const vector<step>& steps, const step_plan& p, extent tile) {
+    for (const step& s : steps) {
+      if (const auto* gemm = get_if<gemm_step>(&s)) {
         first_[gemm] = all_positions_.size();
         for (const auto& r : gemm->rows) all_positions_.push_back({r.a, r.c, r.weight});
       }
-      if (const auto* screen = get_if<cpu::screen_step>(&s)) {
+      if (const auto* screen = get_if<screen_step>(&s)) {
         first_[screen] = all_positions_.size();
         all_positions_.push_back({});
       }
-      if (const auto* exclude = get_if<cpu::exclude_step>(&s)) {
+      if (const auto* exclude = get_if<exclude_step>(&s)) {
         first_[exclude] = all_indices_.size();
         for (const auto* list : {&exclude->groups, &exclude->ends, &exclude->left_out})
           for (const extent n : *list) all_indices_.push_back(static_cast<index>(n));
       }
-      if (const auto* group = get_if<cpu::group_step>(&s)) {
+      if (const auto* group = get_if<group_step>(&s)) {
         need(tile, group->keep, group->experts);
         add(group->body, p, tile);
       }
-      if (const auto* sum = get_if<cpu::selection_sum_step>(&s))
+      if (const auto* sum = get_if<selection_sum_step>(&s))
         need(p.token_count, sum->keep, sum->experts);
     }
   }

@@ -6,7 +6,6 @@
 
 #include <span>
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/backend/cuda/kernels/narrow_number.hpp>
 #include <fmoe/backend/cuda/kernels/nest.hpp>
 #include <fmoe/backend/cuda/memory.hpp>
@@ -14,6 +13,7 @@
 #include <fmoe/backend/cuda/select_steps.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cuda {
 
@@ -42,7 +42,7 @@ class device_weights {
   template <class S>
   using shared = std::shared_ptr<const S>;
 
-  device_weights(const cpu::plan& p, std::span<const ir::leaf_node> leaves, const Device& on,
+  device_weights(const step_plan& p, std::span<const ir::leaf_node> leaves, const Device& on,
                  queue& q)
       : plan_(p),
         on_(on),
@@ -58,8 +58,8 @@ class device_weights {
         columns_(p.weights.size()),
         stored_(p.weights.size(), dtype_of<T>) {
     for (extent s = 0; s < p.storages.size(); ++s) {
-      const cpu::storage_row& row = p.storages[s];
-      using enum cpu::storage_row::kind;
+      const storage_row& row = p.storages[s];
+      using enum storage_row::kind;
       if (row.where != leaf && row.where != input) continue;
       origins_[s] = leaves[row.source];
       if (!row.in_place && !row.table) continue;
@@ -108,7 +108,7 @@ class device_weights {
     extent scale_pitch;
   };
   matrices_at matrices(extent weight) const {
-    const cpu::packed_weight& w = plan_.weights[weight];
+    const packed_weight& w = plan_.weights[weight];
     const dtype stored = stored_[weight];
     return {matrices_[weight].get(), pitch_of(w, stored), stored, scales_[weight].get(),
             scale_pitch_of(w)};
@@ -116,23 +116,23 @@ class device_weights {
 
   // A screened weight by columns, as its leaf is stored: [columns, depth].
   stored_table columns(extent weight) const {
-    const cpu::packed_weight& w = plan_.weights[weight];
+    const packed_weight& w = plan_.weights[weight];
     return {columns_[weight].get(), table_type(origins_[w.storage].type)};
   }
 
   // An array that follows from a weight's matrices, and is kept with its parameter.
   template <class Make>
   shared<T> of_matrices(extent weight, const std::string& what, const Make& make) const {
-    const cpu::packed_weight& w = plan_.weights[weight];
+    const packed_weight& w = plan_.weights[weight];
     return derived<T>(origins_[w.storage], what + text(w), make);
   }
 
   // Makes the matrices of weights that are leaves, or of those that the prologue computes.
   void make_matrices(bool are_computed) {
     for (extent w = 0; w < plan_.weights.size(); ++w) {
-      const cpu::packed_weight& weight = plan_.weights[w];
-      const cpu::storage_row& row = plan_.storages[weight.storage];
-      const bool is_computed = row.where == cpu::storage_row::kind::constant;
+      const packed_weight& weight = plan_.weights[w];
+      const storage_row& row = plan_.storages[weight.storage];
+      const bool is_computed = row.where == storage_row::kind::constant;
       if (is_computed != are_computed) continue;
       if (is_computed) {
         matrices_[w] = matrices_of(weight, computed() + row.offset);
@@ -155,19 +155,19 @@ class device_weights {
   }
 
   // Returns the bytes that the weights of a plan take on a device.
-  static extent bytes(const cpu::plan& p, std::span<const ir::leaf_node> leaves) {
+  static extent bytes(const step_plan& p, std::span<const ir::leaf_node> leaves) {
     extent n = p.constants * sizeof(T);
     for (extent s = 0; s < p.storages.size(); ++s) {
-      const cpu::storage_row& row = p.storages[s];
-      if (row.where != cpu::storage_row::kind::leaf || (!row.in_place && !row.table)) continue;
+      const storage_row& row = p.storages[s];
+      if (row.where != storage_row::kind::leaf || (!row.in_place && !row.table)) continue;
       const ir::leaf_node& l = leaves[row.source];
       const dtype stored = row.in_place ? dtype_of<T> : gathered_type(p, s, l);
       n += element_count(l.shape) * bytes_of(stored);
       if (is_quantized_type(stored)) n += layout_of(l).scales() * sizeof(float);
     }
-    for (const cpu::packed_weight& w : p.weights) {
-      const cpu::storage_row& row = p.storages[w.storage];
-      const bool is_leaf = row.where == cpu::storage_row::kind::leaf;
+    for (const packed_weight& w : p.weights) {
+      const storage_row& row = p.storages[w.storage];
+      const bool is_leaf = row.where == storage_row::kind::leaf;
       const dtype stored = is_leaf ? weight_type(p, w, leaves[row.source]) : dtype_of<T>;
       n += w.batches * w.K * pitch_of(w, stored) * bytes_of(stored);
       if (is_quantized_type(stored))
@@ -187,17 +187,17 @@ class device_weights {
   }
   // The same for all gathers of a plan. Tables of 8 bits stay so if their blocks lie along rows and
   // every row begins with one; a product with a row of a table reads whole numbers.
-  static dtype gathered_type(const cpu::plan& p, extent storage, const ir::leaf_node& l) {
+  static dtype gathered_type(const step_plan& p, extent storage, const ir::leaf_node& l) {
     if (!is_quantized_type(l.type)) return table_type(l.type);
     const quantized_layout layout = layout_of(l);
     bool can_stay = std::is_same_v<T, float> && layout.axis.stride == 1 && layout.block > 1 &&
                     layout.axis.length % layout.block == 0;
-    const auto look_at = [&](const cpu::step& s) {
-      if (const auto* gather = get_if<cpu::gather_step>(&s))
+    const auto look_at = [&](const step& s) {
+      if (const auto* gather = get_if<gather_step>(&s))
         if (gather->table.storage == storage)
           for (const extent n : {gather->N, gather->table_row, gather->table.offset})
             can_stay &= n % layout.block == 0;
-      if (const auto* sample = get_if<cpu::sample_step>(&s))
+      if (const auto* sample = get_if<sample_step>(&s))
         can_stay &= sample->table.storage != storage;
     };
     each_step(p.prologue, look_at);
@@ -206,8 +206,7 @@ class device_weights {
   }
   // The type in which matrices of a leaf are stored. Weights of 8 bits stay so if each group of a
   // sum has one scale. Screens round to bf16.
-  static dtype weight_type(const cpu::plan& p, const cpu::packed_weight& w,
-                           const ir::leaf_node& l) {
+  static dtype weight_type(const step_plan& p, const packed_weight& w, const ir::leaf_node& l) {
     if (w.screened) return dtype::bfloat16;
     if (!is_quantized_type(l.type)) return table_type(l.type);
     if (!std::is_same_v<T, float> || p.sum_block % scale_group != 0) return dtype_of<T>;
@@ -222,17 +221,17 @@ class device_weights {
     return {l.type, element_count(l.shape), l.axis};
   }
   static extent bytes_of(dtype stored) { return is_quantized_type(stored) ? 1 : size_of(stored); }
-  static extent pitch_of(const cpu::packed_weight& w, dtype stored) {
+  static extent pitch_of(const packed_weight& w, dtype stored) {
     return round_up(w.N, extent{access_bytes / bytes_of(stored)});
   }
-  static extent scale_pitch_of(const cpu::packed_weight& w) {
+  static extent scale_pitch_of(const packed_weight& w) {
     return round_up(w.N, extent{numbers_each<float>});
   }
 
   // Returns the offset of every combination of the axes, the last one quickest.
-  static vector<extent> offsets(const vector<cpu::axis_stride>& axes) {
+  static vector<extent> offsets(const vector<axis_stride>& axes) {
     vector<extent> all{0};
-    for (const cpu::axis_stride& a : axes) {
+    for (const axis_stride& a : axes) {
       vector<extent> more;
       for (const extent base : all)
         for (extent i = 0; i < a.length; ++i) more.push_back(base + i * a.stride);
@@ -242,7 +241,7 @@ class device_weights {
   }
 
   // [batch, groups of depth, columns].
-  shared<float> scales_of(const cpu::packed_weight& w, const ir::leaf_node& l) const {
+  shared<float> scales_of(const packed_weight& w, const ir::leaf_node& l) const {
     const auto batch = offsets(w.batch), depth = offsets(w.depth), columns = offsets(w.columns);
     const quantized_layout layout = layout_of(l);
     vector<float> all;
@@ -321,14 +320,14 @@ class device_weights {
 
   // [batch, depth, columns], copied on the device.
   template <class S, class To = S>
-  shared<To> matrices_of(const cpu::packed_weight& w, const S* source) const {
+  shared<To> matrices_of(const packed_weight& w, const S* source) const {
     const extent pitch = round_up(w.N, extent{numbers_each<To>});
     return copied<S, To>(source, w.batches * w.K * pitch,
                          {{&w.batch, w.K * pitch}, {&w.depth, pitch}, {&w.columns, 1}});
   }
   // The last of some axes has this stride in a copy.
   struct copied_axes {
-    const vector<cpu::axis_stride>* of;
+    const vector<axis_stride>* of;
     extent stride;
   };
   template <class S, class To>
@@ -337,8 +336,8 @@ class device_weights {
     matrix_copy<S, To> copy{.from = source, .to = const_cast<To*>(to.get())};
     for (const auto& [axes, last] : all) {
       extent stride = last;
-      for (const cpu::axis_stride& a : *axes) stride *= a.length;
-      for (const cpu::axis_stride& a : *axes) {
+      for (const axis_stride& a : *axes) stride *= a.length;
+      for (const axis_stride& a : *axes) {
         stride /= std::max<extent>(1, a.length);
         copy.axes.add({a.length, a.stride, 0, stride});
       }
@@ -350,7 +349,7 @@ class device_weights {
 
   // What tensor cores read, and columns for exact sums.
   void make_screened(extent weight, const ir::leaf_node& l) {
-    const cpu::packed_weight& w = plan_.weights[weight];
+    const packed_weight& w = plan_.weights[weight];
     with_table_type<T>(table_type(l.type), [&]<class S>(S*) {
       matrices_[weight] = derived<bf16>(
           l, "matrices" + text(w), [&] { return matrices_of<S, bf16>(w, uploaded<S>(l).get()); });
@@ -360,17 +359,17 @@ class device_weights {
     });
   }
 
-  static std::string text(const cpu::packed_weight& w) {
+  static std::string text(const packed_weight& w) {
     std::string s;
     for (const auto* axes : {&w.batch, &w.depth, &w.columns}) {
       s += ';';
-      for (const cpu::axis_stride& a : *axes)
+      for (const axis_stride& a : *axes)
         s += ' ' + std::to_string(a.length) + '*' + std::to_string(a.stride);
     }
     return s;
   }
 
-  const cpu::plan& plan_;
+  const step_plan& plan_;
   const Device& on_;
   queue& queue_;  // of the preparation
   device_array<Device, T> computed_;

@@ -7,7 +7,7 @@
 #include <span>
 
 #include <fmoe/backend/cpu/kernels/simd.hpp>
-#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
 

@@ -3,9 +3,9 @@
 // computes only few of the products in full. No bit of the selection changes.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/rounding.hpp>
+#include <fmoe/plan/rounding.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 // True if x <= y gives f(x) <= f(y), also as floating-point numbers.
 inline bool is_monotone(const planner::program& p, const planner::operation& o) {
@@ -66,4 +66,4 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
   }
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -2,11 +2,11 @@
 // Layout: where the values of a program lie in a plan, and how its steps see them.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
-#include <fmoe/backend/cpu/plan/tile.hpp>
+#include <fmoe/plan/plan.hpp>
+#include <fmoe/plan/tile.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 class plan_layout {
  protected:
@@ -292,7 +292,7 @@ class plan_layout {
   const planner::program& program_;
   tiling tiling_;
   const planner::plan_options& options_;
-  plan plan_;
+  step_plan plan_;
 };
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

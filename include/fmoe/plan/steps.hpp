@@ -12,7 +12,7 @@
 #include <fmoe/base/variant.hpp>
 #include <fmoe/base/vector.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 // The elements at row + offset + step * (position of the enclosing loop) + expert * (number of the
 // group's expert).
@@ -423,4 +423,4 @@ constexpr bool shares_experts(double busy, extent threads) {
   return threads > 1 && busy >= 3 * static_cast<double>(threads);
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -3,10 +3,10 @@
 // the memory of the rounded rows.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
-#include <fmoe/backend/cpu/plan/stream.hpp>
+#include <fmoe/plan/plan.hpp>
+#include <fmoe/plan/stream.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 // Returns what a product of tokens' floats rounds its rows to: the type of its weights, if it is
 // one that the options name, and if blocks of q8 lie along k.
@@ -41,4 +41,4 @@ inline extent rounded_size(const planner::program& p, const planner::operation& 
   return rows * p.size_of(a, kept) * rounded_stride(k);
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -9,10 +9,10 @@
 #include <span>
 #include <utility>
 
-#include <fmoe/backend/cpu/plan/accesses.hpp>
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
+#include <fmoe/plan/accesses.hpp>
 #include <fmoe/planner/machine.hpp>
 
 namespace fmoe::cpu {
@@ -38,7 +38,7 @@ class prediction {
  public:
   static constexpr double hand_over = 4e-6;  // seconds that rows take to another thread
 
-  prediction(const plan& p, std::span<const ir::leaf_node> leaves, const machine& m,
+  prediction(const step_plan& p, std::span<const ir::leaf_node> leaves, const machine& m,
              extent element_bytes, extent threads)
       : plan_(p),
         machine_(m),
@@ -396,7 +396,7 @@ class prediction {
     }
   }
 
-  const plan& plan_;
+  const step_plan& plan_;
   const machine& machine_;
   double element_bytes_, weights_ = 0, total_ = 0;
   extent threads_;

@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/plan/plan.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 // Makes an exclude step without its text and views. `operands` are in the step's order.
 class exclusion {
@@ -90,4 +90,4 @@ class exclusion {
   exclude_step step_;
 };
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -3,10 +3,10 @@
 // general, so that a new kind without one does not compile.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/plan/plan.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 enum class access_mode : std::uint8_t {
   read,
@@ -25,7 +25,7 @@ using access_list = vector<access>;
 // the step names them.
 class access_collector {
  public:
-  explicit access_collector(const plan& p) : plan_(p) {}
+  explicit access_collector(const step_plan& p) : plan_(p) {}
 
   void add(const step& s) {
     visit([&](const auto& kind) { add(kind); }, s);
@@ -184,17 +184,17 @@ class access_collector {
       if (e.what != pass_kind::map) read(e.other);
   }
 
-  const plan& plan_;
+  const step_plan& plan_;
   access_list found_;
 };
 
 // The views that a step of the plan, of any kind or of a known one, reads and writes. A packed
 // weight stands as the storage that it was packed from.
 template <class Step>
-access_list accesses(const plan& p, const Step& s) {
+access_list accesses(const step_plan& p, const Step& s) {
   access_collector collector(p);
   collector.add(s);
   return collector.take();
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -7,10 +7,10 @@
 #include <optional>
 
 #include <fmoe/arrays/table_rows.hpp>
-#include <fmoe/backend/cpu/plan/steps.hpp>
 #include <fmoe/base/dtype.hpp>
+#include <fmoe/plan/steps.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 struct storage_row {  // one row of elements for each token; constants are one row
   enum class kind : std::uint8_t {
@@ -73,7 +73,7 @@ struct plan_result {
   extent size() const { return element_count(shape); }
 };
 
-struct plan {
+struct step_plan {
   extent tile = 1;         // tokens of one task
   extent least_tile = 1;   // a tile is not made smaller than this for another thread
   extent arena = 0;        // elements of one task
@@ -108,10 +108,10 @@ struct plan {
 
 // Returns the tiles of a call: as many as the plan's tile requires, or the next multiple of the
 // threads if the tiles stay large enough.
-inline extent tile_count(const plan& p, extent tokens, extent threads) {
+inline extent tile_count(const step_plan& p, extent tokens, extent threads) {
   if (tokens == 0) return 0;
   const extent tiles = divide_up(tokens, p.tile), even = round_up(tiles, threads);
   return tokens / even >= p.least_tile ? even : tiles;
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

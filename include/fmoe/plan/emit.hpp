@@ -2,10 +2,10 @@
 // Emit: the program, its loops and its placement become the steps of a plan.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/exclude.hpp>
-#include <fmoe/backend/cpu/plan/layout.hpp>
+#include <fmoe/plan/exclude.hpp>
+#include <fmoe/plan/layout.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 class emitter : plan_layout {
  public:
@@ -45,7 +45,7 @@ class emitter : plan_layout {
     }
   }
 
-  plan take() { return std::move(plan_); }
+  step_plan take() { return std::move(plan_); }
 
  private:
   // The operation's steps belong to the last stage or begin a new one: steps that run once a call
@@ -473,4 +473,4 @@ class emitter : plan_layout {
   vector<value_id> made_in_stage_;  // by the operations of the last stage
 };
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -4,7 +4,7 @@
 // case.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/predict.hpp>
+#include <fmoe/backend/cpu/schedule/predict.hpp>
 #include <fmoe/planner/options.hpp>
 
 namespace fmoe::cpu {
@@ -30,7 +30,7 @@ inline bool makes_rows_alone(const step& s) {
 // by itself and beside others.
 class row_sharing {
  public:
-  row_sharing(plan& p, std::span<const double> alone, std::span<const double> beside,
+  row_sharing(step_plan& p, std::span<const double> alone, std::span<const double> beside,
               extent threads)
       : plan_(p),
         alone_(alone),
@@ -124,13 +124,13 @@ class row_sharing {
     return 2 * least <= plan_.tile ? least : 0;
   }
 
-  plan& plan_;
+  step_plan& plan_;
   std::span<const double> alone_, beside_;
   extent threads_, at_ = 0;
 };
 
 // Notes in the plan which rows several threads share, and what a weight takes beside others.
-inline void share_rows(plan& p, std::span<const ir::leaf_node> leaves,
+inline void share_rows(step_plan& p, std::span<const ir::leaf_node> leaves,
                        const planner::plan_options& how) {
   if (how.threads == 1) return;
   machine busy = how.on;

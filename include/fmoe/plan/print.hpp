@@ -4,19 +4,16 @@
 
 #include <iomanip>
 
-#include <fmoe/backend/backend.hpp>
-#include <fmoe/backend/cpu/plan/accesses.hpp>
-#include <fmoe/backend/cpu/plan/predict.hpp>
 #include <fmoe/base/text_stream.hpp>
-#include <fmoe/base/time_text.hpp>
 #include <fmoe/ir/dot.hpp>
+#include <fmoe/plan/accesses.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 class plan_printer {
  public:
   // `notes` stand at the ends of the lines of the plan's steps; there may be none.
-  plan_printer(const plan& p, std::span<const std::string> notes)
+  plan_printer(const step_plan& p, std::span<const std::string> notes)
       : plan_(p),
         notes_(notes),
         used_(p.storages.size()) {
@@ -238,7 +235,7 @@ class plan_printer {
     edges_.str({});
   }
 
-  const plan& plan_;
+  const step_plan& plan_;
   std::span<const std::string> notes_;  // of the steps to come; empty if there are none
   bool is_noted_ = false;               // the prologue is not
   std::string note_;                    // for the end of the line
@@ -247,13 +244,4 @@ class plan_printer {
   int count_ = 0;
 };
 
-inline backend::description print(const plan& p, const prediction& times, extent element_bytes) {
-  vector<std::string> seconds;
-  for (const double of : times.of_steps()) seconds.push_back(detail::time_text(of));
-  const plan_printer printed(p, seconds);
-  const extent kib = divide_up(p.arena * element_bytes, 1024);
-  return {"tile of " + std::to_string(p.tile) + " tokens, arena " + std::to_string(kib) + " KiB",
-          printed.text(), printed.dot(), times.seconds()};
-}
-
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

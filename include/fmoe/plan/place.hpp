@@ -4,13 +4,13 @@
 // is placed first, each at the lowest free offset. A streaming loop counts as one moment.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
-#include <fmoe/backend/cpu/plan/rounding.hpp>
-#include <fmoe/backend/cpu/plan/stream.hpp>
 #include <fmoe/base/memory.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/plan/plan.hpp>
+#include <fmoe/plan/rounding.hpp>
+#include <fmoe/plan/stream.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 // Which values share one storage: a sum continues its start value in place.
 class shared_storages {
@@ -109,8 +109,8 @@ inline bool shares_group(const planner::program& p, const planner::plan_options&
          shares_experts(static_cast<double>(g.experts), o.threads);
 }
 
-inline placement place(const planner::program& p, const planner::plan_options& options,
-                       const vector<stream_loop>& loops, extent tile) {
+inline placement placed(const planner::program& p, const planner::plan_options& options,
+                        const vector<stream_loop>& loops, extent tile) {
   struct life {
     planner::value_id value{};
     extent from = all;  // the first and the last moment at which the value is needed
@@ -198,4 +198,4 @@ inline placement place(const planner::program& p, const planner::plan_options& o
   return result;
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -2,7 +2,7 @@
 // The CPU's passes: a lowered program becomes a plan of steps.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/choose.hpp>
+#include <fmoe/backend/cpu/schedule/choose.hpp>
 #include <fmoe/planner/cost.hpp>
 #include <fmoe/planner/tuned_shapes.hpp>
 
@@ -24,7 +24,7 @@ inline void expects_memory(const planner::program& p, const planner::plan_option
 
 // Returns a plan for calls of up to `tokens` rows; if that is `all`, of as many as the program's
 // inputs have.
-inline plan make_plan(planner::program p, extent tokens, const planner::plan_options& how) {
+inline step_plan make_plan(planner::program p, extent tokens, const planner::plan_options& how) {
   if (p.tokens && tokens != all) p.token_count = tokens;
   expects_memory(p, how);
   shape_search search(p, how);

@@ -10,7 +10,7 @@
 #include <fmoe/planner/options.hpp>
 #include <fmoe/planner/program.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 struct stream_loop {                 // the operations run once for each chunk
   char label;                        // the name that the first producer gives it
@@ -253,4 +253,4 @@ inline void gather_loops(planner::program& p, const planner::plan_options& o) {
   }
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan

@@ -3,11 +3,11 @@
 // same bits.
 #pragma once
 
-#include <fmoe/backend/cpu/plan/emit.hpp>
-#include <fmoe/backend/cpu/plan/predict.hpp>
-#include <fmoe/backend/cpu/plan/screen.hpp>
-#include <fmoe/backend/cpu/plan/screened_rows.hpp>
-#include <fmoe/backend/cpu/plan/share.hpp>
+#include <fmoe/backend/cpu/schedule/predict.hpp>
+#include <fmoe/backend/cpu/schedule/screened_rows.hpp>
+#include <fmoe/backend/cpu/schedule/share.hpp>
+#include <fmoe/plan/emit.hpp>
+#include <fmoe/plan/screen.hpp>
 
 namespace fmoe::cpu {
 
@@ -15,7 +15,7 @@ namespace fmoe::cpu {
 struct shaped_plan {
   plan_shape shape;
   double seconds;
-  plan made;
+  step_plan made;
 };
 
 class shape_search {
@@ -25,13 +25,13 @@ class shape_search {
       : program_(p),
         how_(how) {}
 
-  plan with(const plan_shape& shape) const {
+  step_plan with(const plan_shape& shape) const {
     planner::plan_options how = how_;
     how.shape = shape;
     planner::program p = program_;
     screen(p, how, p.token_count);
     gather_loops(p, how);
-    plan made = emitter(p, tiling_of(p, how, p.token_count), how).take();
+    step_plan made = emitter(p, tiling_of(p, how, p.token_count), how).take();
     read_screened_rows(made);
     share_rows(made, program_.leaves, how);
     return made;

@@ -5,13 +5,13 @@
 
 #include <algorithm>
 
-#include <fmoe/backend/cpu/plan/plan.hpp>
+#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
 
 // Returns the number of the screened weight whose rows a step of the prologue makes, if there is
 // one.
-inline std::optional<extent> screen_with_rows(const plan& p, const step& s) {
+inline std::optional<extent> screen_with_rows(const step_plan& p, const step& s) {
   constexpr extent row_unit = 16;  // a screen pads its rows to as much
   const auto* const r = get_if<reduce_step>(&s);
   const bool is_transposition = r != nullptr && r->out.size() == 2 && r->summed.empty() &&
@@ -29,7 +29,7 @@ inline std::optional<extent> screen_with_rows(const plan& p, const step& s) {
   return {};
 }
 
-inline void read_screened_rows(plan& p) {
+inline void read_screened_rows(step_plan& p) {
   const auto is_packed = [&](extent storage) {
     return std::ranges::count(p.weights, storage, &packed_weight::storage) != 0;
   };

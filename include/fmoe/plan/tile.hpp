@@ -4,9 +4,9 @@
 
 #include <cmath>
 
-#include <fmoe/backend/cpu/plan/place.hpp>
+#include <fmoe/plan/place.hpp>
 
-namespace fmoe::cpu {
+namespace fmoe::plan {
 
 struct tiling {
   extent tile, least;  // the tile is not made smaller than `least` for another thread
@@ -28,8 +28,8 @@ inline tiling tiling_of(const planner::program& p, const planner::plan_options& 
     t.least = std::max(t.least, rows * g.experts / std::max<extent>(1, g.expected));
   }
   t.loops = streams(p, o, t.tile);
-  t.places = place(p, o, t.loops, t.tile);
+  t.places = placed(p, o, t.loops, t.tile);
   return t;
 }
 
-}  // namespace fmoe::cpu
+}  // namespace fmoe::plan
