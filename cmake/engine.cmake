@@ -59,7 +59,7 @@ function(fmoe_configure_engine target)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# What is compiled once, whatever the levels; engine/kernels.cpp is compiled for each.
+# What is compiled once, whatever the levels; kernels.cpp and narrow_kernels.cpp are compiled for each.
 set(fmoe_engine_parts host.cpp io.cpp planner.cpp run.cpp)
 
 if(NOT TARGET fmoe::fmoe)
@@ -71,6 +71,11 @@ if(NOT TARGET fmoe::fmoe)
   foreach(fmoe_level IN LISTS fmoe_levels)
     set(fmoe_target fmoe_engine_${fmoe_level})
     add_library(${fmoe_target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_LIST_DIR}/engine/kernels.cpp)
+    if(MINGW)
+      target_compile_definitions(${fmoe_target} PRIVATE FMOE_ONE_OBJECT)
+    else()
+      target_sources(${fmoe_target} PRIVATE ${CMAKE_CURRENT_LIST_DIR}/engine/narrow_kernels.cpp)
+    endif()
     fmoe_configure_engine(${fmoe_target})
     target_compile_definitions(${fmoe_target} PRIVATE FMOE_SEPARATE_COMPILATION)
     # Objects for the link time are no ELF, and unique symbols are one for a process.
@@ -93,12 +98,12 @@ if(NOT TARGET fmoe::fmoe)
     endif()
     add_custom_command(OUTPUT ${fmoe_level_object} ${fmoe_hide}
       DEPENDS $<TARGET_OBJECTS:${fmoe_target}>
-      COMMENT "Hiding the inline functions of ${fmoe_level}" VERBATIM)
+      COMMENT "Hiding the inline functions of ${fmoe_level}" VERBATIM COMMAND_EXPAND_LISTS)
     list(APPEND fmoe_level_objects ${fmoe_level_object})
   endforeach()
 
   if(NOT fmoe_levels)
-    list(APPEND fmoe_engine_files ${CMAKE_CURRENT_LIST_DIR}/engine/kernels.cpp)
+    list(APPEND fmoe_engine_files ${CMAKE_CURRENT_LIST_DIR}/engine/kernels.cpp ${CMAKE_CURRENT_LIST_DIR}/engine/narrow_kernels.cpp)
   endif()
   add_library(fmoe_engine STATIC EXCLUDE_FROM_ALL ${fmoe_engine_files} ${fmoe_level_objects})
   add_library(fmoe::fmoe ALIAS fmoe_engine)

@@ -81,7 +81,7 @@ endfunction()
 function(fmoe_make_runtime)
   if(NOT TARGET fmoe_runtime)
     list(TRANSFORM fmoe_engine_parts PREPEND ${PROJECT_SOURCE_DIR}/cmake/engine/ OUTPUT_VARIABLE parts)
-    add_library(fmoe_runtime ${parts} ${PROJECT_SOURCE_DIR}/cmake/engine/kernels.cpp)
+    add_library(fmoe_runtime ${parts} ${PROJECT_SOURCE_DIR}/cmake/engine/kernels.cpp ${PROJECT_SOURCE_DIR}/cmake/engine/narrow_kernels.cpp)
     fmoe_configure(fmoe_runtime "${fmoe_ARCH}")
     target_compile_definitions(fmoe_runtime PUBLIC FMOE_SEPARATE_COMPILATION)
     # A preset whose tests are slow optimises this part of them alone.

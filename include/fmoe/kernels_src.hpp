@@ -6,4 +6,5 @@
 #pragma once
 
 #include <fmoe/backend/cpu/kernels_src.hpp>
+#include <fmoe/backend/cpu/narrow_kernels_src.hpp>
 #include <fmoe/optimizers/kernels_src.hpp>

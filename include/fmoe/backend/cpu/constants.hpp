@@ -210,11 +210,11 @@ class constants {
     if (is_quantized_type(stored))
       return with_quantized_type(stored, []<class Q>(Q*) {
         if constexpr (std::is_same_v<T, float>) return &int8_kernels<Q, Arch>();
-        else return &gemm_kernels_of<T, T, Arch>;
+        else return &plain_kernels<T, T, Arch>();
       });
     return with_type(stored, []<class S>(S*) {
       using read = std::conditional_t<widens<T, S, Arch>, S, T>;
-      return &gemm_kernels_of<T, read, Arch>;
+      return &plain_kernels<T, read, Arch>();
     });
   }
 

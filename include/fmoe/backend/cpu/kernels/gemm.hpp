@@ -232,6 +232,9 @@ constexpr extent least_widened_tiles() {
 }
 
 template <class T, class S, class Arch>
+const gemm_kernels<T>& plain_kernels();
+
+template <class T, class S, class Arch>
 inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
   return gemm_kernels<T>{panel_width<T, Arch> * sizeof(S),
                          group_of<S>,
@@ -242,8 +245,14 @@ inline constexpr gemm_kernels<T> gemm_kernels_of = [] {
                           gemm_streams<T, S, Arch, 4>.data()},
                          least_widened_tiles<T, S, Arch>(),
                          is_widened<T, S> ? &widen_panel<T, S, Arch> : nullptr,
-                         is_widened<T, S> ? &gemm_kernels_of<T, T, Arch> : nullptr};
+                         is_widened<T, S> ? &plain_kernels<T, T, Arch> : nullptr};
 }();
+
+// The kernels for panels of numbers that are stored as S.
+template <class T, class S, class Arch>
+const gemm_kernels<T>& plain_kernels() {
+  return gemm_kernels_of<T, S, Arch>;
+}
 
 // Runs a tile whose panel is wider than c on a copy of c, so that nothing beyond column `columns`
 // is read or written.
@@ -310,7 +319,7 @@ FMOE_NOINLINE void gemm(const gemm_args<T>& g,
   const extent tiles = divide_up(g.rows, kernels.most), places = tiles <= few ? 2 : 1;
   tile.next_step = divide_up(kernels.row_bytes, places * tiles);
   const bool is_widened = tiles >= kernels.least_tiles && g.block <= widened_depth && g.depth > 0;
-  const auto* const of_tiles = (is_widened ? *kernels.of_widened : kernels).tiles[places - 1];
+  const auto* const of_tiles = (is_widened ? kernels.of_widened() : kernels).tiles[places - 1];
   const auto panel = [&](extent p) {  // and behind the last one what is read next
     if (p >= panels && g.next != nullptr) return g.next;
     return g.panels.data + std::min(p, panels - 1) * panel_bytes;

@@ -26,10 +26,10 @@ struct gemm_kernels {
   const gemm_kernel_pointer<T>* tiles[2];
   const gemm_kernel_pointer<T>* streams[3];  // over one, two and four panels, if as many suit
   // From so many tiles on, a panel is widened once for all: `widen` does so for `depth` k, and then
-  // `of_widened` are the kernels.
+  // `of_widened` returns the kernels.
   extent least_tiles;
   void (*widen)(const std::byte* panel, extent depth, T* wide) noexcept;
-  const gemm_kernels* of_widened;
+  const gemm_kernels& (*of_widened)();
 
   // The bytes of a panel for so many k from its beginning, which are whole groups or all of it.
   extent bytes(extent depth) const {
