@@ -196,20 +196,17 @@ inline int gpu_count() {
 #endif
 }
 
-FMOE_INLINE std::shared_ptr<const processor> device(int number, const device_options& options) {
+FMOE_INLINE std::shared_ptr<const processor> device(
+    int number, [[maybe_unused]] const device_options& options) {
 #if defined(__CUDACC__)
+  if (number >= 0 && number < gpu_count())
+    return std::make_shared<const device_backend<gpu>>(gpu(number, options), options);
   constexpr const char* why = "";
 #else
   constexpr const char* why = ", since its kernels are compiled without nvcc";
 #endif
-  expects<value_error>(number >= 0 && number < gpu_count(), "[cuda] there is no GPU ", number,
-                       ": the program can use ", gpu_count(), why,
-                       "; cuda::emulated() runs the kernels on the CPU");
-#if defined(__CUDACC__)
-  return std::make_shared<const device_backend<gpu>>(gpu(number, options), options);
-#else
-  return emulated(options);
-#endif
+  fail<value_error>("[cuda] there is no GPU ", number, ": the program can use ", gpu_count(), why,
+                    "; cuda::emulated() runs the kernels on the CPU");
 }
 
 FMOE_INLINE std::shared_ptr<const processor> gpu_or_emulated(const device_options& options) {

@@ -121,8 +121,8 @@ std::shared_ptr<const processor> emulated(const device_options& options = {}, in
 // The first GPU, or an emulated device where there is none. `explain` says which it is.
 std::shared_ptr<const processor> gpu_or_emulated(const device_options& options = {});
 
-// Returns the place of device(number), and the place to whose memory a pointer belongs. Throws
-// value_error if it is no device's.
+// Returns the place of a GPU, or where there is none of an emulated device, and the place to whose
+// memory a pointer belongs. Throws value_error if it is no device's.
 place place_of_device(int number);
 place place_of(const void* pointer);
 
