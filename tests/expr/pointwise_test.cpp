@@ -100,6 +100,18 @@ TEST_CASE("where takes one of two values by the sign of the condition", "[pointw
   CHECK(evaluate(where(row, a, b))(0, 2) == INFINITY);
 }
 
+TEST_CASE("zero_if puts 0 where its second operand is above 0, and keeps NaN", "[pointwise]") {
+  const tensor<float, 2> a({2, 3}, {1, 2, NAN, 4, NAN, 6});
+  const tensor<float, 1> where({3}, {1, 0, NAN});
+  const auto y = evaluate(zero_if(true, a, where));
+  CHECK(std::ranges::equal(std::span(y.data(), 2), std::array{0.f, 2.f}));
+  CHECK(std::isnan(y(0, 2)));
+  CHECK(y(1, 0) == 0);
+  CHECK(std::isnan(y(1, 1)));
+  CHECK(y(1, 2) == 6);
+  CHECK(evaluate(zero_if(false, a, where))(0, 0) == 1);
+}
+
 TEST_CASE("a number stands on either side", "[pointwise]") {
   const auto x = random<tensor<float, 2>>({3, 5}, 1);
   const auto same = [](const auto& a, const auto& b) {

@@ -177,6 +177,18 @@ TEMPLATE_TEST_CASE("layer norm, RMS norm, and norms", "[gate]", float, double) {
     CHECK(std::ranges::all_of(y, [](TestType v) { return v == 0; }));
 }
 
+TEMPLATE_TEST_CASE("repeat makes a row of each number", "[gate]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({5, 7}, 1);
+  const auto y = evaluate(repeat(x, 3));
+  REQUIRE(y.shape() == std::array<extent, 3>{5, 7, 3});
+  for (extent k = 0; k < y.size(); ++k) CHECK(y.data()[k] == x.data()[k / 3]);
+  CHECK(agrees(x - repeat(mean(x), 7)));
+  CHECK(evaluate(repeat(x, 0)).size() == 0);
+  CHECK(evaluate(repeat(random<parameter<TestType, 1>>({4}, 2), 2)).shape() ==
+        std::array<extent, 2>{4, 2});
+  CHECK_THROWS_AS(evaluate(x - repeat(mean(x), 6)), shape_error);
+}
+
 TEST_CASE("a norm of many floats is as exact as one of few", "[gate]") {
   tensor<float, 2> x({1, 1 << 20});
   std::fill_n(x.data(), x.size(), 0.1f);

@@ -254,6 +254,15 @@ auto multiply_if(bool condition, const A& a, const B& b) {
       {}, as_expression(a), as_expression(b), condition};
 }
 
+// Returns a with 0 where the numbers of `where` are above 0, if the condition holds; else a.
+template <operand A, operand W>
+auto zero_if(bool condition, const A& a, const W& where) {
+  static_assert(expression_t<A>::rank >= expression_t<W>::rank,
+                "zero_if: the second operand has no more axes than the first");
+  return detail::joined<&ir::graph::drop, expression_t<A>, expression_t<W>>{
+      {}, as_expression(a), as_expression(where), condition};
+}
+
 // Returns e + bias, or e if the layer has no bias.
 template <operand E, class T, std::size_t Rank>
 auto add_bias(const E& e, const parameter<T, Rank>& bias) {

@@ -31,6 +31,17 @@ struct groups_kept : expression_base {
 };
 
 template <expression E>
+struct repeated : expression_base {
+  using scalar = typename E::scalar;
+  static constexpr extent rank = E::rank + 1;
+
+  extent count;
+  E arg;
+
+  ir::node_id lower(ir::graph& g) const { return g.repeat(arg.lower(g), count); }
+};
+
+template <expression E>
 struct row_normed : expression_base {
   using scalar = typename E::scalar;
   static constexpr extent rank = E::rank - 1;
@@ -111,6 +122,15 @@ auto norm(row_norm which, const E& e) {
 template <operand E>
 auto mean(const E& e) {
   return norm(row_norm::mean, e);
+}
+
+// [...] -> [..., n]: a row of n equal numbers for each number.
+//
+//   const auto centred = x - repeat(mean(x), 16);
+template <operand E>
+auto repeat(const E& e, std::size_t n) {
+  static_assert(expression_t<E>::rank < detail::max_rank, "repeat: a result has at most 8 axes");
+  return detail::repeated<expression_t<E>>{{}, n, as_expression(e)};
 }
 
 }  // namespace fmoe

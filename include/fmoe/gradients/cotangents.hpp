@@ -112,9 +112,7 @@ inline node_id by_row(ir::graph& g, node_id x, node_id factors) {
 }
 // One number for each row, repeated along rows as long as those of `like`.
 inline node_id along_row(ir::graph& g, node_id numbers, node_id like) {
-  const std::string l = letters(g, like), row(1, l.back());
-  return g.einsum(letters_of_rows(g, like) + ',' + row + "->" + l,
-                  {numbers, ones(g, g.shape(like).back())});
+  return g.repeat(numbers, g.shape(like).back());
 }
 
 }  // namespace fmoe::reverse

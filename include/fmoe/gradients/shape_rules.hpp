@@ -28,10 +28,8 @@ inline void pull(cotangents& to, const ir::concat_node& n, node_id, node_id c) {
 inline node_id places_of_kept(ir::graph& g, node_id selection) {
   const node_id index = g.kept(kept_part::index, selection);
   const extent n = g.shape(selection).back();
-  const std::string l = letters(g, index);
   const node_id minus_numbers = constant(g, {n}, [](extent i) { return -static_cast<float>(i); }),
-                distance =
-                    g.add(g.einsum(l + ",z->" + l + 'z', {index, ones(g, n)}), minus_numbers);
+                distance = g.add(g.repeat(index, n), minus_numbers);
   const node_id nearness =
       g.map(pointwise::shift, 1, g.map(pointwise::negate, 0, g.map(pointwise::abs, 0, distance)));
   return g.map(pointwise::at_least, 0, nearness);

@@ -2,6 +2,7 @@
 // How a graph is built and checked: what graph.hpp declares.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <optional>
@@ -135,6 +136,14 @@ FMOE_INLINE node_id graph::divide(node_id left, node_id right) {
 
 FMOE_INLINE node_id graph::where(node_id condition, node_id a, node_id b) {
   return add(join(pass_kind::keep, a, condition), join(pass_kind::drop, b, condition));
+}
+
+FMOE_INLINE node_id graph::repeat(node_id arg, extent n) {
+  auto ones = std::make_shared<storage>(n * sizeof(float));
+  std::fill_n(static_cast<float*>(ones->data()), n, 1.f);
+  const std::string labels = std::string("abcdefgh").substr(0, rank(arg));
+  return einsum(labels + ",z->" + labels + 'z',
+                {arg, leaf({std::move(ones), dtype::float32, {n}, true, -1, true})});
 }
 
 FMOE_INLINE node_id graph::multiply(node_id left, node_id right) {

@@ -85,6 +85,11 @@ class graph {
 
   // a where the condition is above 0, else b.
   node_id where(node_id condition, node_id a, node_id b);
+  // 0 where the condition is above 0, else arg.
+  node_id drop(node_id arg, node_id condition) { return join(pass_kind::drop, arg, condition); }
+
+  // [...] -> [..., n]: each number n times, along a new last axis.
+  node_id repeat(node_id arg, extent n);
 
   // The Hadamard product, with the same broadcasting as add.
   node_id multiply(node_id left, node_id right);
