@@ -114,6 +114,18 @@ layer draw_sparse(draw& d) {
   l.active = d.chance(10) ? all : d.between(0, std::min<extent>(h, 12));
   l.activation = d.activation();
   d.text << " K " << l.active;
+  if (d.chance(50)) return of(i, l);
+  d.maybe(l.threshold, {h});
+  d.maybe(l.gate_bias, {h});
+  d.maybe(l.magnitude_scale, {h});
+  d.maybe(l.magnitude_bias, {h});
+  l.of_absolute_values = d.chance(30);
+  l.in_decoder_norms = d.chance(30);
+  if (i > 2)
+    l.scaling = d.pick(row_scaling::none, row_scaling::constant_norm, row_scaling::layer_norm);
+  l.scales_back = d.chance(50);
+  d.text << " absolute " << l.of_absolute_values << " norms " << l.in_decoder_norms << " scaling "
+         << static_cast<int>(l.scaling) << " back " << l.scales_back;
   return of(i, l);
 }
 

@@ -273,9 +273,15 @@ class Layer:
         """
         return Layer(self._core.quantize(text(type, "type")))
 
-    def save(self, file: Path, prefix: str = "") -> None:
-        """Writes a safetensors file from which load makes an equal layer."""
-        self._core.save(path_text(file, "file"), text(prefix, "prefix"))
+    def save(self, file: Path, prefix: str = "", form: str = "fmoe") -> None:
+        """Writes a safetensors file from which load makes an equal layer.
+
+        With form="saelens" `file` is a folder, into which it writes sae_weights.safetensors and cfg.json, as SAELens reads them; it
+        raises FileError for a layer that is none of SAELens' architectures.
+        """
+        if text(form, "form") not in ("fmoe", "saelens"):
+            raise DomainError(f'form is {form!r}, and "fmoe" or "saelens" is expected')
+        self._core.save(path_text(file, "file"), text(prefix, "prefix"), form == "saelens")
 
 
 def _written(out: Any, y: Any) -> Any:

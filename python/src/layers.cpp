@@ -197,10 +197,12 @@ void bind_layers(nb::module_& m) {
           "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none())
       .def(
           "save",
-          [](const layer& l, const std::string& file, const std::string& prefix) {
-            l.save(file, {.prefix = prefix});
+          [](const layer& l, const std::string& file, const std::string& prefix,
+             bool is_of_saelens) {
+            l.save(file, {.prefix = prefix,
+                          .form = is_of_saelens ? file_form::saelens : file_form::fmoe});
           },
-          "file"_a, "prefix"_a = "");
+          "file"_a, "prefix"_a = "", "is_of_saelens"_a = false);
   bind_gradients(m);
   m.def(
       "load",

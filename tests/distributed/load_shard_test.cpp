@@ -79,6 +79,25 @@ TEST_CASE("a transcoder of SAELens is cut as its cfg.json says") {
   });
 }
 
+TEST_CASE("dictionaries of SAELens are cut by their units") {
+  for (const char* name : {"jumprelu", "gated", "batchtopk", "topk_rescaled", "abstopk",
+                           "standard_layer_norm", "jumprelu_skip_transcoder"}) {
+    INFO(name);
+    const auto file =
+        std::filesystem::path("tests/dictionaries") / name / "sae_weights.safetensors";
+    const auto whole = load<sparse_mlp<>>(file);
+    const auto x = rows(23, 12, 1000);
+    const auto y = evaluate(whole(x));
+    run_on_threads(2, [&](communicator& ranks) {
+      const auto part = load_shard<sparse_mlp<>>(file, ranks, 'h');
+      const auto found = result_on(ranks, part, x);
+      require(same_bits(found, result_on(ranks, shard(whole, ranks, 'h'), x)),
+              "the bits of a layer from a file");
+      require(relative_error(found.data(), {y.begin(), y.end()}) < 2e-6, "the numbers");
+    });
+  }
+}
+
 TEST_CASE("a layer whose experts have statistics") {
   const temporary_folder folder;
   const auto file = folder / "cp.safetensors";

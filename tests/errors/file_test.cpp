@@ -142,10 +142,10 @@ io::safetensors::serialize({{"w", io::fp8_weights(codes, tensor<float, 2>({1, 1}
 [] { load<mxd<>>(small_file({}, {{"K", "2"}}), {.metadata = {{"K", "3"}}}); }},
 {R"([io] "mxd.safetensors": is loaded with norm = "layer" into a layer that has no such setting (conflict))", "The `metadata` of the options name a setting of another layer, which would be ignored.", "Leave it out, or write the key as the layer's page lists it.",
 [] { load<mxd<>>(small_file({}), {.metadata = {{"norm", "layer"}}}); }},
-{R"([io] "tests/io/gated_sae/cfg.json": has "architecture" = "gated", which fmoe does not compute (schema))", "SAELens wrote an autoencoder of another architecture, which has other tensors and another formula.", "Run it with SAELens.",
+{R"([io] "tests/io/temporal_sae/cfg.json": has "architecture" = "temporal", which fmoe does not compute; it computes standard, topk, abstopk, jumprelu, gated, batchtopk, matryoshka_batchtopk, transcoder, skip_transcoder, jumprelu_transcoder, jumprelu_skip_transcoder (schema))", "SAELens wrote an autoencoder of another architecture, which has other tensors and another formula.", "Run it with SAELens.",
 [] {
 const io::arrays_by_name arrays{{"W_enc", tensor<float, 2>({4, 8})}, {"W_dec", tensor<float, 2>({8, 4})}};
-load<sparse_mlp<>>(io::safetensors::parse(io::safetensors::serialize(arrays), "tests/io/gated_sae/sae_weights.safetensors"));
+load<sparse_mlp<>>(io::safetensors::parse(io::safetensors::serialize(arrays), "tests/io/temporal_sae/sae_weights.safetensors"));
 }},
 {R"([io] "tests/errors/model.safetensors": is not there; the folder has no file of tensors (io))", "The folder holds neither `model.safetensors` nor an index of its parts.", "Pass the folder of a model, or the path of one file.",
 [] { io::checkpoint::open("tests/errors"); }},
@@ -190,6 +190,14 @@ layer.decoder = tensor<float, 2>({16, 8});
 layer.bias = tensor<float, 1>({8});
 layer.input_bias = tensor<float, 1>({8});
 save(layer, "sae.safetensors");
+}},
+{R"([io] "dictionary": has the activation "gelu" in place of relu: no architecture of SAELens has that (conflict))", "A layer is to be saved as SAELens has it, and none of its classes computes such a layer.", "Save it in the form of fmoe, without `.form`.",
+[] {
+sparse_mlp<> layer;
+layer.encoder = tensor<float, 2>({8, 16});
+layer.decoder = tensor<float, 2>({16, 8});
+layer.activation = pointwise::gelu;
+save(layer, "dictionary", {.form = file_form::saelens});
 }},
 {R"([io] "mxd.safetensors": holds tensors that make none of sae, skip_transcoder, transcoder (conflict))", "The tensors belong to another kind of layer.", "Load the layer that the file holds.",
 [] { load<sparse_mlp<>>(small_file({})); }},

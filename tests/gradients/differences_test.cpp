@@ -3,6 +3,7 @@
 #include <fmoe/gradients.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/mumoe.hpp>
+#include <fmoe/mxd.hpp>
 
 #include "../support/monet.hpp"
 #include "../support/slopes.hpp"
@@ -68,6 +69,34 @@ TEST_CASE("gradients of Monet without some experts are those of differences", "[
   auto vertical = random_vd<double>(sizes, 6);
   vertical.deleted = {{0, 3}, {4, 4}, {8, 0}};
   check(vertical(in, g1, g2));
+}
+
+// A unit may become active between the two points of a difference, which counts as a corner.
+TEST_CASE("gradients of dictionaries are those of differences", "[gradients]") {
+  sparse_mlp<double> l;
+  l.encoder = numbers(l.encoder, std::array<extent, 2>{inputs, 16}, 1);
+  l.decoder = numbers(l.decoder, std::array<extent, 2>{16, inputs}, 2);
+  l.encoder_bias = numbers(l.encoder_bias, std::array<extent, 1>{16}, 3);
+  l.input_bias = numbers(l.input_bias, std::array<extent, 1>{inputs}, 4);
+  l.active = all;
+  for (const row_scaling scaling :
+       {row_scaling::none, row_scaling::constant_norm, row_scaling::layer_norm}) {
+    l.scaling = scaling;
+    check(l(x));
+  }
+  l.threshold = numbers(l.threshold, std::array<extent, 1>{16}, 5);
+  check(l(x));
+  l.threshold = {};
+  l.gate_bias = numbers(l.gate_bias, std::array<extent, 1>{16}, 6);
+  l.magnitude_scale = numbers(l.magnitude_scale, std::array<extent, 1>{16}, 7);
+  l.magnitude_bias = numbers(l.magnitude_bias, std::array<extent, 1>{16}, 8);
+  check(l(x));
+  l.gate_bias = {};
+  l.active = 3;
+  l.in_decoder_norms = true;
+  check(l(x));
+  l.of_absolute_values = true;
+  check(l(x));
 }
 
 }  // namespace

@@ -168,24 +168,54 @@ def off(layer, x, wanted):
     return np.abs(layer(x.astype(np.float32)) - wanted).max() / np.abs(wanted).max()
 
 
-@pytest.mark.parametrize("kind", ["standard", "topk", "transcoder", "skip_transcoder", "unsubtracted"])
-def test_the_cfg_of_saelens_decides_the_kind(tmp_path, kind):
-    config = {"architecture": "standard" if kind == "unsubtracted" else kind, "apply_b_dec_to_input": kind in ("standard", "topk")}
-    if kind == "topk":
-        config["k"] = 3
-    a, x, file = saelens(tmp_path, config, **({"W_skip": (6, 6)} if kind == "skip_transcoder" else {}))
-    hidden = np.maximum((x - a["b_dec"] if config["apply_b_dec_to_input"] else x) @ a["W_enc"] + a["b_enc"], 0)
-    if kind == "topk":
-        hidden[hidden < np.sort(hidden)[:, [-3]]] = 0
-    wanted = hidden @ a["W_dec"] + a["b_dec"] + (x @ a["W_skip"].T if "W_skip" in a else 0)
-    assert off(fmoe.load(file), x, wanted) < 1e-5
+DICTIONARIES = sorted(p for p in pathlib.Path("tests/dictionaries").iterdir() if p.is_dir())
+
+
+@pytest.mark.parametrize("folder", DICTIONARIES, ids=lambda p: p.name)
+def test_a_dictionary_of_saelens_has_its_numbers(folder, tmp_path):
+    io, layer = fmoe.read(folder.with_name(folder.name + ".io.safetensors")), fmoe.load(folder)
+    assert off(layer, io["x"], io["y"]) < 2e-6
+    z = layer.coefficients(io["x"])
+    assert np.abs(z - io["z"]).max() < 2e-6 * np.abs(io["z"]).max()
+    layer.save(tmp_path / "own.safetensors")
+    assert (fmoe.load(tmp_path / "own.safetensors")(io["x"]) == layer(io["x"])).all()
+    if layer.settings["kind"] == "sae" and not folder.name.endswith(("_norm", "gated")):  # the edit of a unit, and its statistics
+        without = layer.ablated([int(np.abs(z[0]).argmax())])
+        assert (without(io["x"])[0] != layer(io["x"])[0]).any()
+    if folder.name in ("batchtopk", "matryoshka"):
+        with pytest.raises(fmoe.FileError, match="no architecture of SAELens has that"):
+            layer.save(tmp_path / "again", form="saelens")
+        return
+    layer.save(tmp_path / "again", form="saelens")
+    assert (fmoe.load(tmp_path / "again")(io["x"]) == layer(io["x"])).all()
+    said, wanted = (json.loads((f / "cfg.json").read_text()) for f in (tmp_path / "again", folder))
+    if folder.name == "standard_unsubtracted":  # a transcoder, which computes the same
+        assert said.pop("architecture") == "transcoder" and said.pop("d_out") == wanted["d_in"]
+    assert {key: wanted[key] for key in said if key != "metadata"} == {key: value for key, value in said.items() if key != "metadata"}
+
+
+def test_gemma_scope_is_told_that_no_bias_is_subtracted(tmp_path):
+    random = np.random.default_rng(1)
+    a = {"W_enc": (6, 20), "b_enc": (20,), "W_dec": (20, 6), "b_dec": (6,), "threshold": (20,)}
+    np.savez(tmp_path / "params.npz", **{name: random.standard_normal(shape).astype(np.float32) for name, shape in a.items()})
+    params, x = dict(np.load(tmp_path / "params.npz")), random.standard_normal((5, 6))
+    with pytest.raises(fmoe.FileError, match='does not say "apply_b_dec_to_input", which the layer needs: pass it in `metadata`'):
+        fmoe.from_arrays(params)
+    p = x @ params["W_enc"] + params["b_enc"]
+    wanted = (np.maximum(p, 0) * (p > params["threshold"])) @ params["W_dec"] + params["b_dec"]
+    assert off(fmoe.from_arrays(params, metadata={"apply_b_dec_to_input": "false"}), x, wanted) < 2e-6
+
+
+def test_a_form_that_is_none_is_refused(tmp_path):
+    with pytest.raises(fmoe.DomainError, match='"fmoe" or "saelens" is expected'):
+        fmoe.load(DICTIONARIES[0]).save(tmp_path / "x", form="sparsify")
 
 
 @pytest.mark.parametrize("config, message", [
-    ({"architecture": "jumprelu"}, "which fmoe does not compute"),
-    ({"architecture": "standard", "normalize_activations": "layer_norm"}, "does not normalise x"),
-    ({"architecture": "transcoder", "apply_b_dec_to_input": True}, "subtract no bias"),
-    ({"architecture": "topk", "k": 3, "rescale_acts_by_decoder_norm": True}, "fold_W_dec_norm"),
+    ({"architecture": "temporal"}, "which fmoe does not compute; it computes standard"),
+    ({"architecture": "jumprelu"}, 'tensor "threshold": is missing|tensor "threshold" is missing'),
+    ({"architecture": "standard", "normalize_activations": "expected_average_only_in"}, "fold it into the weights"),
+    ({"architecture": "transcoder", "apply_b_dec_to_input": True}, "subtracts no bias"),
     ({"architecture": "topk"}, 'does not say "K"'),
 ])
 def test_what_the_cfg_says_and_fmoe_does_not_compute_is_refused(tmp_path, config, message):

@@ -341,7 +341,10 @@ def test_files_that_are_missing_are_named(tmp_path):
     with pytest.raises(fmoe.FileError, match='model.safetensors": is not there; the folder has no file of tensors'):
         fmoe.load(tmp_path)
     fmoe.write(tmp_path / "sae_weights.safetensors", {"x": np.ones(3, np.float32)})
-    with pytest.raises(fmoe.FileError, match='the folder has "sae_weights.safetensors", to be opened by its path'):
+    with pytest.raises(fmoe.FileError, match='sae_weights.safetensors": holds no layer that takes x alone; it has "x"'):
+        fmoe.load(tmp_path)
+    fmoe.write(tmp_path / "b.safetensors", {"x": np.ones(3, np.float32)})
+    with pytest.raises(fmoe.FileError, match='the folder has "b.safetensors", "sae_weights.safetensors", each to be opened'):
         fmoe.load(tmp_path)
     with pytest.raises(fmoe.FileError, match='config.json": is not there: the settings of the model are expected in it'):
         fmoe.load_mixture(tmp_path / "sae_weights.safetensors", 0)

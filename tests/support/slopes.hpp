@@ -55,8 +55,8 @@ inline double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Compares up to `most` elements of each leaf of the graph of a result, whose leaves are double.
-// `value` computes a node.
+// Compares up to `most` elements of each leaf of the graph of a result, whose leaves are double but
+// for the ones that `repeat` multiplies with. `value` computes a node.
 inline slope_error error_of_slopes(
     const ir::graph& forward, ir::node_id root, unsigned seed, extent most,
     const std::function<std::vector<double>(const ir::graph&, ir::node_id)>& value) {
@@ -69,7 +69,9 @@ inline slope_error error_of_slopes(
       g.leaf(numbers_leaf(g.shape(root), [&](extent i) { return dy[i]; }));
   std::vector<ir::node_id> leaves;
   for (const ir::node_id id : forward.ids())
-    if (holds_alternative<ir::leaf_node>(forward[id].op)) leaves.push_back(id);
+    if (const auto* const leaf = get_if<ir::leaf_node>(&forward[id].op);
+        leaf != nullptr && !(leaf->copied && leaf->type == dtype::float32))
+      leaves.push_back(id);
   const auto found = differentiate(g, root, seed_leaf, leaves);
 
   const double noise = 1e-4 * std::abs(dot(oracle(forward)[root], dy));

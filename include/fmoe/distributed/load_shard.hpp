@@ -165,6 +165,11 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
       const auto* const found = p.name.trained ? nullptr : file.find(name);
       if (found != nullptr) detail::read_whole(file, name, outlines.arrays);
     }
+    for (const std::string_view other : io::saelens_names) {  // numbers count for each part
+      const std::string name = options.prefix + std::string(other);
+      const auto* const found = file.find(name);
+      if (found != nullptr && found->shape.empty()) detail::read_whole(file, name, outlines.arrays);
+    }
 
     Layer shapes = io::layer_from<Layer>(outlines, options);
     const io::released_layer list(shapes);
@@ -175,9 +180,10 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     io::layer_arrays whole = outlines;
     for (const std::string& name : tensors.others)
       if (whole.arrays.at(name).is_outline()) detail::read_whole(file, name, whole.arrays);
-    if (const std::string skip = options.prefix + std::string(io::saelens_skip);
-        io::has_names_of_saelens(list) && file.find(skip) != nullptr)
-      detail::read_whole(file, skip, whole.arrays);
+    for (const std::string_view other : io::saelens_names)
+      if (const std::string name = options.prefix + std::string(other);
+          io::has_names_of_saelens(list) && file.find(name) != nullptr)
+        detail::read_whole(file, name, whole.arrays);
     std::vector<std::string> listed;  // above, the names that nothing reads
     load_options quiet = options;
     quiet.extra = &listed;

@@ -450,8 +450,7 @@ class layer {
 
   // See fmoe::save.
   void save(const std::filesystem::path& file, const save_options& options = {}) const {
-    const io::layer_arrays all = arrays(options);
-    io::safetensors::write(file, all.arrays, all.metadata);
+    io::write_layer(arrays(options), file, options.form);
   }
 
  private:

@@ -53,9 +53,8 @@ class shards {
   std::map<std::string, place> places_;  // by file; no place is added after the constructor
 };
 
-// Names the safetensors and GGUF files of a folder that fmoe would open by their own paths. The
-// text begins with a semicolon.
-inline std::string files_of_tensors_in(const std::filesystem::path& folder) {
+// Returns the one safetensors or GGUF file of a folder. Throws io if there are none or several.
+inline std::filesystem::path only_file_in(const std::filesystem::path& folder) {
   std::vector<std::string> found;
   std::error_code fault;
   for (const auto& entry : std::filesystem::directory_iterator(folder, fault)) {
@@ -63,9 +62,13 @@ inline std::string files_of_tensors_in(const std::filesystem::path& folder) {
     if (ending == ".safetensors" || ending == ".gguf")
       found.push_back(path_text(entry.path().filename()));
   }
+  if (found.size() == 1) return folder / path_named(found[0]);
   std::ranges::sort(found);
-  if (found.empty()) return "; the folder has no file of tensors";
-  return "; the folder has " + listed(found) + ", to be opened by its path";
+  throw error(errc::io,
+              found.empty() ? "is not there; the folder has no file of tensors"
+                            : "is not there; the folder has " + listed(found) +
+                                  ", each to be opened by its path",
+              0, {}, folder / "model.safetensors");
 }
 
 FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
@@ -78,8 +81,7 @@ FMOE_INLINE checkpoint checkpoint::open(const std::filesystem::path& path) {
     c.file_ = path / "model.safetensors";
     if (type_of(c.file_) == file_type::not_found && type_of(index) != file_type::not_found)
       c.file_ = index;
-    else if (type_of(c.file_) == file_type::not_found)
-      throw error(errc::io, "is not there" + files_of_tensors_in(path), 0, {}, c.file_);
+    else if (type_of(c.file_) == file_type::not_found) c.file_ = only_file_in(path);
   }
   if (c.file_.extension() == ".json") {
     c.shard_of_ = read_shard_index(c.file_);
@@ -137,7 +139,7 @@ inline bool is_released_name(const released_layer& layer, std::string_view name)
   };
   return std::ranges::any_of(layer.parameters, is_named) ||
          std::ranges::any_of(layer.kinds, tells_kind) ||
-         (has_names_of_saelens(layer) && name == saelens_skip);
+         (has_names_of_saelens(layer) && std::ranges::count(saelens_names, name) != 0);
 }
 
 FMOE_INLINE std::vector<extent> layer_numbers(const checkpoint& from, const released_layer& layer,

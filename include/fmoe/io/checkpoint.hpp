@@ -28,9 +28,10 @@ struct joint_metadata {
 // threads may read from one checkpoint. Its copies share the files that it has opened.
 class checkpoint {
  public:
-  // Opens a folder with model.safetensors or else model.safetensors.index.json, or such an index,
-  // or a safetensors or GGUF file, which their first bytes tell. Of a GGUF model in parts, any part
-  // opens all. A shard is opened when one of its tensors is read. Throws io::error.
+  // Opens a folder with model.safetensors or else model.safetensors.index.json or else one file of
+  // tensors, or such an index, or a safetensors or GGUF file, which their first bytes tell. Of a
+  // GGUF model in parts, any part opens all. A shard is opened when one of its tensors is read.
+  // Throws io::error.
   static checkpoint open(const std::filesystem::path& path);
 
   const std::filesystem::path& file() const { return file_; }  // the index, or the one file

@@ -28,6 +28,15 @@ inline void replace_infinities(std::string& text) {
   }
 }
 
+// Adds the members of an object that are numbers, strings, or true or false.
+inline void add_texts(strings_by_name& to, const std::string& before,
+                      const nlohmann::json& object) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_string()) to[before + name] = value.get<std::string>();
+    else if (value.is_number() || value.is_boolean()) to[before + name] = value.dump();
+  }
+}
+
 FMOE_INLINE strings_by_name read_config(const std::filesystem::path& config) {
   constexpr std::uint64_t most = 1 << 24;  // bytes
   const input in(config);
@@ -47,10 +56,9 @@ FMOE_INLINE strings_by_name read_config(const std::filesystem::path& config) {
   if (const auto inner = object.find("text_config"); inner != object.end() && inner->is_object())
     object = nlohmann::json(*inner);
   strings_by_name said;
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_string()) said[name] = value.get<std::string>();
-    else if (value.is_number() || value.is_boolean()) said[name] = value.dump();
-  }
+  add_texts(said, "", object);
+  for (const auto& [name, value] : object.items())
+    if (value.is_object()) add_texts(said, name + '.', value);
   return said;
 }
 

@@ -31,7 +31,7 @@ FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_laye
   }
   for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
     std::ranges::for_each(k.without, add);
-  if (has_names_of_saelens(layer)) add(saelens_skip);
+  if (has_names_of_saelens(layer)) std::ranges::for_each(saelens_names, add);
   return result;
 }
 

@@ -342,7 +342,8 @@ inline filled_part filled(const released_layer& layer, const layer_arrays& file,
   filled_part part;
   layer_arrays from = file;
   for (const auto& [key, text] : options.metadata) add_setting(from, key, text, "asked for");
-  if (has_names_of_saelens(layer)) read_saelens(from, options.prefix, part.read);
+  if (has_names_of_saelens(layer) && !file.metadata.contains("kind"))  // which fmoe's own say
+    read_saelens(from, options.prefix, part.read);
   from.arrays = with_scales(std::move(from.arrays));
   for (const auto& [name, a] : file.arrays)
     if (!from.arrays.contains(name)) part.read.insert(name);  // it was applied to another one

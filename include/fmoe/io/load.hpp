@@ -65,12 +65,17 @@ struct load_options {
   std::map<std::string, std::string> metadata = {};
 };
 
+// What `save` writes: fmoe's own file, with the settings in its metadata, or the folder of SAELens,
+// sae_weights.safetensors and cfg.json.
+enum class file_form : std::uint8_t { fmoe, saelens };
+
 // The options of `save`.
 struct save_options {
   std::string prefix = {};
   // The element type in the file; by default that of the layer. It rounds no router of a moe, nor
   // what else chooses experts there.
   std::optional<dtype> type = {};
+  file_form form = file_form::fmoe;
 };
 
 namespace io {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include <fmoe/io/gguf-inl.hpp>
+#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
@@ -25,6 +27,17 @@ FMOE_INLINE void safetensors::write(const std::filesystem::path& file, const arr
                                     const strings_by_name& metadata) {
   const safetensors_layout layout(arrays, metadata, file);
   write_file(file, layout.pieces());
+}
+
+FMOE_INLINE void write_layer(const layer_arrays& from, const std::filesystem::path& file,
+                             file_form form) {
+  if (form == file_form::fmoe) return safetensors::write(file, from.arrays, from.metadata);
+  const saelens_files files = saelens_files_of(from);
+  std::error_code fault;  // which the first file tells
+  std::filesystem::create_directories(file, fault);
+  safetensors::write(file / "sae_weights.safetensors", files.tensors);
+  const std::span<const std::byte> config = std::as_bytes(std::span(files.config));
+  write_file(file / "cfg.json", std::span(&config, 1));
 }
 
 FMOE_INLINE std::vector<std::byte> safetensors::serialize(const arrays_by_name& arrays,

@@ -42,6 +42,10 @@ class safetensors : public named_arrays {
   strings_by_name metadata_;
 };
 
+// Writes the arrays of a layer in this form: its file, or what its folder holds, which is made if
+// it is not there. Throws io, and conflict for a layer that the form cannot hold.
+void write_layer(const layer_arrays& from, const std::filesystem::path& file, file_form form);
+
 // Returns all that the file holds, to make a layer from it.
 layer_arrays arrays_in(const safetensors& weights);
 
@@ -107,6 +111,7 @@ Layer load(const Weights&, const Options&) {
 //
 //   save(layer, "copy.safetensors");
 //   save(layer, "half.safetensors", {.type = dtype::bfloat16});
+//   save(layer, "folder", {.form = file_form::saelens});  // a sparse_mlp
 template <class Layer>
 void save(const Layer& layer, const std::filesystem::path& file, const save_options& options = {}) {
   constexpr bool is_array = requires { layer.shape(); }, is_edited = requires { layer.layer; };
@@ -118,10 +123,8 @@ void save(const Layer& layer, const std::filesystem::path& file, const save_opti
   static_assert(is_array || is_edited || detail::has_released_names<Layer>,
                 "save: the layer has no function released(layer, visit), which names its weights: "
                 "docs/adding_a_layer.md shows one");
-  if constexpr (detail::has_released_names<Layer>) {
-    const auto from = io::arrays_of(layer, file, options);
-    io::safetensors::write(file, from.arrays, from.metadata);
-  }
+  if constexpr (detail::has_released_names<Layer>)
+    io::write_layer(io::arrays_of(layer, file, options), file, options.form);
 }
 template <detail::has_released_names Layer, class Options>
   requires(!std::convertible_to<const Options&, save_options>)
