@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -402,16 +403,31 @@ def from_arrays(
     type: str = "float32",
     narrow: bool = False,
     extra: list[str] | None = None,
+    config: Mapping[str, Any] | None = None,
 ) -> Layer:
     """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping.
 
     `active` is K where the metadata do not say it. An array that nothing reads is refused, unless a list is passed as `extra`, to which
-    the names of such arrays are added. `type` and `narrow` are those of load.
+    the names of such arrays are added. `type` and `narrow` are those of load. `config` is what the cfg.json or config.json beside a
+    dictionary says, as json.load reads it: of SAELens, eai-sparsify, or dictionary_learning, whose tensors are
+    torch.load("ae.pt", weights_only=True).
     """
     if isinstance(arrays, Mapping):  # batch norms of PyTorch count their calls beside their statistics
         arrays = {name: a for name, a in arrays.items() if not str(name).endswith("num_batches_tracked")}
+    metadata = texts(metadata, "metadata")
+    if config is not None and not isinstance(config, Mapping):
+        raise TypeError(f"config is a mapping, as json.load reads a cfg.json, and not {shown(config)}")
+    trainer = None if config is None else config.get("trainer")
+    if isinstance(trainer, Mapping):  # of dictionary_learning, which counts in integers
+        metadata |= {"dict_class": str(trainer["dict_class"])} if "dict_class" in trainer else {}
+        arrays = {name: a for name, a in arrays.items() if name not in ("k", "group_sizes")}
+        if metadata.get("dict_class") == "AutoEncoderTopK" and active is None and "k" in trainer:
+            active = count(trainer["k"], "config's k")
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "layer.safetensors")
+        if config is not None and not isinstance(trainer, Mapping):
+            with open(os.path.join(folder, "cfg.json"), "w") as beside:
+                json.dump(dict(config), beside)
         write(file, arrays, metadata)
         try:
             return load(file, active=active, type=type, narrow=narrow, extra=extra)

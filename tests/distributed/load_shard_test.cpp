@@ -98,6 +98,25 @@ TEST_CASE("dictionaries of SAELens are cut by their units") {
   }
 }
 
+// circuit-tracer has its encoder in the other order of axes, under the same name.
+TEST_CASE("dictionaries of other libraries are not cut") {
+  for (const char* file : {"traced_square/layer_0", "traced_jumprelu/layer_0", "sparsify/sae",
+                           "gemma_scope_2/params", "learned_topk/ae"}) {
+    INFO(file);
+    const auto path =
+        std::filesystem::path("tests/dictionaries") / (std::string(file) + ".safetensors");
+    run_on_threads(2, [&](communicator& ranks) {
+      std::string said;
+      try {
+        load_shard<sparse_mlp<>>(path, ranks, 'h');
+      } catch (const std::exception& e) {  // of this rank, or of one that failed before
+        said = e.what();
+      }
+      require(said.find("load the layer and shard it (schema)") != said.npos, said);
+    });
+  }
+}
+
 TEST_CASE("a layer whose experts have statistics") {
   const temporary_folder folder;
   const auto file = folder / "cp.safetensors";

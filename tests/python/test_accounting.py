@@ -168,11 +168,12 @@ def off(layer, x, wanted):
     return np.abs(layer(x.astype(np.float32)) - wanted).max() / np.abs(wanted).max()
 
 
-DICTIONARIES = sorted(p for p in pathlib.Path("tests/dictionaries").iterdir() if p.is_dir())
+DICTIONARIES = sorted(p for p in pathlib.Path("tests/dictionaries").iterdir() if p.is_dir() and not p.name.startswith("learned"))
+LEARNED = sorted(p for p in pathlib.Path("tests/dictionaries").glob("learned*") if p.is_dir())
 
 
 @pytest.mark.parametrize("folder", DICTIONARIES, ids=lambda p: p.name)
-def test_a_dictionary_of_saelens_has_its_numbers(folder, tmp_path):
+def test_a_dictionary_of_a_folder_has_its_numbers(folder, tmp_path):
     io, layer = fmoe.read(folder.with_name(folder.name + ".io.safetensors")), fmoe.load(folder)
     assert off(layer, io["x"], io["y"]) < 2e-6
     z = layer.coefficients(io["x"])
@@ -182,16 +183,40 @@ def test_a_dictionary_of_saelens_has_its_numbers(folder, tmp_path):
     if layer.settings["kind"] == "sae" and not folder.name.endswith(("_norm", "gated")):  # the edit of a unit, and its statistics
         without = layer.ablated([int(np.abs(z[0]).argmax())])
         assert (without(io["x"])[0] != layer(io["x"])[0]).any()
-    if folder.name in ("batchtopk", "matryoshka"):
+    if folder.name in ("batchtopk", "matryoshka", "sparsify_skip_transcoder", "traced_jumprelu_skip"):
         with pytest.raises(fmoe.FileError, match="no architecture of SAELens has that"):
             layer.save(tmp_path / "again", form="saelens")
         return
     layer.save(tmp_path / "again", form="saelens")
     assert (fmoe.load(tmp_path / "again")(io["x"]) == layer(io["x"])).all()
+    if not (folder / "sae_weights.safetensors").exists():  # a dictionary of another library
+        return
     said, wanted = (json.loads((f / "cfg.json").read_text()) for f in (tmp_path / "again", folder))
     if folder.name == "standard_unsubtracted":  # a transcoder, which computes the same
         assert said.pop("architecture") == "transcoder" and said.pop("d_out") == wanted["d_in"]
     assert {key: wanted[key] for key in said if key != "metadata"} == {key: value for key, value in said.items() if key != "metadata"}
+
+
+@pytest.mark.parametrize("folder", LEARNED, ids=lambda p: p.name)
+def test_a_dictionary_of_dictionary_learning_has_its_numbers(folder):
+    state, io = fmoe.read(folder / "ae.safetensors"), fmoe.read(folder.with_name(folder.name + ".io.safetensors"))
+    config = json.loads((folder / "config.json").read_text())
+    layer = fmoe.from_arrays(state, config=config)
+    assert off(layer, io["x"], io["y"]) < 2e-6
+    if "k" in config["trainer"]:
+        with pytest.raises(fmoe.FileError, match='does not say "dict_class"'):
+            fmoe.load(folder)
+        assert off(fmoe.load(folder, metadata={"dict_class": config["trainer"]["dict_class"]}), io["x"], io["y"]) < 2e-6
+
+
+def test_a_config_is_that_of_the_folder(tmp_path):
+    for name in ("jumprelu", "sparsify_skip_transcoder"):
+        folder = pathlib.Path("tests/dictionaries") / name
+        state, config = fmoe.read(next(folder.glob("*.safetensors"))), json.loads((folder / "cfg.json").read_text())
+        io = fmoe.read(folder.with_name(folder.name + ".io.safetensors"))
+        assert off(fmoe.from_arrays(state, config=config), io["x"], io["y"]) < 2e-6
+    with pytest.raises(TypeError, match="config is a mapping"):
+        fmoe.from_arrays(state, config="cfg.json")
 
 
 def test_gemma_scope_is_told_that_no_bias_is_subtracted(tmp_path):

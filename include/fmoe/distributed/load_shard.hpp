@@ -7,9 +7,9 @@
 
 #include <fmoe/distributed/sharded.hpp>
 #include <fmoe/io/axes.hpp>
+#include <fmoe/io/dictionary.hpp>
 #include <fmoe/io/opened_safetensors.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
-#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::detail {
@@ -138,6 +138,18 @@ inline void outline_part(const labelled_tensors& of, const std::string& name, ex
       io::arrays_of(outline_of_part(stored->second, axis, count)).scales.shape());
 }
 
+// Throws schema for a dictionary with the names and the order of axes of other libraries.
+inline void refuse_other_axes(const io::layer_arrays& outlines, const io::released_layer& layer,
+                              const std::string& prefix) {
+  if (!io::is_dictionary(layer) || outlines.metadata.contains("kind")) return;
+  const auto library = io::library_of(outlines, prefix);
+  if (library != io::dictionary_library::none && library != io::dictionary_library::saelens)
+    throw io::error(io::errc::schema,
+                    "has the tensors of another library, which load_shard does not cut: load the "
+                    "layer and shard it",
+                    0, {}, outlines.file);
+}
+
 }  // namespace fmoe::detail
 
 namespace fmoe {
@@ -165,8 +177,9 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
       const auto* const found = p.name.trained ? nullptr : file.find(name);
       if (found != nullptr) detail::read_whole(file, name, outlines.arrays);
     }
-    for (const std::string_view other : io::saelens_names) {  // numbers count for each part
-      const std::string name = options.prefix + std::string(other);
+    detail::refuse_other_axes(outlines, io::released_layer(none), options.prefix);
+    for (const io::dictionary_name& other : io::dictionary_names) {  // numbers count for each part
+      const std::string name = options.prefix + std::string(other.name);
       const auto* const found = file.find(name);
       if (found != nullptr && found->shape.empty()) detail::read_whole(file, name, outlines.arrays);
     }
@@ -180,9 +193,9 @@ sharded<Layer> load_shard(const std::filesystem::path& path, communicator& ranks
     io::layer_arrays whole = outlines;
     for (const std::string& name : tensors.others)
       if (whole.arrays.at(name).is_outline()) detail::read_whole(file, name, whole.arrays);
-    for (const std::string_view other : io::saelens_names)
-      if (const std::string name = options.prefix + std::string(other);
-          io::has_names_of_saelens(list) && file.find(name) != nullptr)
+    for (const io::dictionary_name& other : io::dictionary_names)
+      if (const std::string name = options.prefix + std::string(other.name);
+          io::is_dictionary(list) && file.find(name) != nullptr)
         detail::read_whole(file, name, whole.arrays);
     std::vector<std::string> listed;  // above, the names that nothing reads
     load_options quiet = options;

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/dictionary.hpp>
 #include <fmoe/io/hints.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
-#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 #include <fmoe/io/shard.hpp>
 #include <fmoe/io/shard_index-inl.hpp>
@@ -139,7 +139,8 @@ inline bool is_released_name(const released_layer& layer, std::string_view name)
   };
   return std::ranges::any_of(layer.parameters, is_named) ||
          std::ranges::any_of(layer.kinds, tells_kind) ||
-         (has_names_of_saelens(layer) && std::ranges::count(saelens_names, name) != 0);
+         (is_dictionary(layer) &&
+          std::ranges::count(dictionary_names, name, &dictionary_name::name) != 0);
 }
 
 FMOE_INLINE std::vector<extent> layer_numbers(const checkpoint& from, const released_layer& layer,

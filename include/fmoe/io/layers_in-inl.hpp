@@ -8,9 +8,9 @@
 #include <set>
 #include <utility>
 
+#include <fmoe/io/dictionary.hpp>
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
-#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::io {
@@ -31,7 +31,7 @@ FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_laye
   }
   for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
     std::ranges::for_each(k.without, add);
-  if (has_names_of_saelens(layer)) std::ranges::for_each(saelens_names, add);
+  if (is_dictionary(layer)) std::ranges::for_each(dictionary_names, add, &dictionary_name::name);
   return result;
 }
 
@@ -58,6 +58,9 @@ inline std::set<std::string> prefixes_in(const std::vector<std::string>& names,
                                          const released_layer& layer) {
   std::set<std::string, std::less<>> known;
   for (const released_parameter& p : layer.parameters) known.insert(p.name.name);
+  if (is_dictionary(layer))
+    for (const dictionary_name& n : dictionary_names)
+      if (!n.of.empty()) known.insert(std::string(n.name));
   std::set<std::string> prefixes;
   for (const std::string& name : names)
     for (extent at = 0, dot = 0; dot != name.npos; at = dot + 1) {  // after each dot
@@ -68,15 +71,20 @@ inline std::set<std::string> prefixes_in(const std::vector<std::string>& names,
 }
 
 // True if the layer needs a tensor that is not there.
-inline bool lacks(const has_tensor& contains, const released_parameter& p) {
+inline bool lacks(const released_layer& layer, const has_tensor& contains,
+                  const released_parameter& p) {
   const released_name& n = p.name;
+  const auto stands_for_it = [&](const dictionary_name& d) {
+    return d.of == n.name && contains(d.name);
+  };
   return n.need == presence::required && !contains(n.name) &&
-         (n.unless.empty() || !contains(n.unless));
+         (n.unless.empty() || !contains(n.unless)) &&
+         !(is_dictionary(layer) && std::ranges::any_of(dictionary_names, stands_for_it));
 }
 
 // True if these tensors hold all that the layer needs, and make one of its kinds if it has kinds.
 inline bool is_whole(const released_layer& layer, const has_tensor& contains) {
-  const auto is_lacking = [&](const released_parameter& p) { return lacks(contains, p); };
+  const auto is_lacking = [&](const released_parameter& p) { return lacks(layer, contains, p); };
   const bool has_kind = layer.kinds.empty() || kind_of(layer.kinds, contains) != nullptr;
   return has_kind && std::ranges::none_of(layer.parameters, is_lacking);
 }
@@ -157,7 +165,9 @@ FMOE_INLINE std::optional<near_layer> nearest_layer(const checkpoint& from,
     for (const std::string& prefix : prefixes_in(names, layer)) {
       const has_tensor contains = behind(from, prefix);
       const auto is_there = [&](const released_parameter& p) { return contains(p.name.name); };
-      const auto is_lacking = [&](const released_parameter& p) { return lacks(contains, p); };
+      const auto is_lacking = [&](const released_parameter& p) {
+        return lacks(layer, contains, p);
+      };
       const auto there = std::ranges::count_if(layer.parameters, is_there) -
                          std::ranges::count_if(layer.parameters, is_lacking);
       if (nearest && there <= most) continue;

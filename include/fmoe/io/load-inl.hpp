@@ -10,11 +10,11 @@
 #include <fmoe/base/error.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/config_file.hpp>
+#include <fmoe/io/dictionary.hpp>
 #include <fmoe/io/hints.hpp>
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/quantized_arrays.hpp>
-#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 #include <fmoe/io/tensors_read.hpp>
 
@@ -341,9 +341,13 @@ inline filled_part filled(const released_layer& layer, const layer_arrays& file,
                           const load_options& options) {
   filled_part part;
   layer_arrays from = file;
+  load_options of_layer = options;
   for (const auto& [key, text] : options.metadata) add_setting(from, key, text, "asked for");
-  if (has_names_of_saelens(layer) && !file.metadata.contains("kind"))  // which fmoe's own say
-    read_saelens(from, options.prefix, part.read);
+  if (is_dictionary(layer) && !file.metadata.contains("kind")) {  // which fmoe's own say
+    const dictionary_settings beside = read_dictionary(from, options.prefix, part.read);
+    for (const std::string& key : beside.asked) of_layer.metadata.erase(key);
+    part.unsaid = beside.needed;
+  }
   from.arrays = with_scales(std::move(from.arrays));
   for (const auto& [name, a] : file.arrays)
     if (!from.arrays.contains(name)) part.read.insert(name);  // it was applied to another one
@@ -351,8 +355,8 @@ inline filled_part filled(const released_layer& layer, const layer_arrays& file,
   reader.learn(layer.parameters);
   for (const released_parameter& p : layer.parameters) reader.read(p);
   add_config(from, layer);
-  part.unsaid = fill_settings(layer, from, options,
-                              [&](std::string_view name) { return reader.contains(name); });
+  part.unsaid.merge(fill_settings(layer, from, of_layer,
+                                  [&](std::string_view name) { return reader.contains(name); }));
   part.read.insert(reader.has_read());
   return part;
 }

@@ -1,26 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Versions 3 to 6 of SAELens, whose settings these are.
+// SAELens: its architectures, read and written. Settings are those of versions 3 to 6.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include <fmoe/base/number_text.hpp>
-#include <fmoe/io/config_file.hpp>
-#include <fmoe/io/file.hpp>
-#include <fmoe/io/load.hpp>
-#include <fmoe/io/saelens.hpp>
+#include <fmoe/io/dictionary_arrays.hpp>
 
 namespace fmoe::io {
-
-FMOE_INLINE bool has_names_of_saelens(const released_layer& layer) {
-  return std::ranges::any_of(layer.kinds, [](const released_kind& k) { return k.name == "sae"; });
-}
 
 // An architecture of SAELens, and the tensors that it has beside W_enc, b_enc, W_dec and b_dec.
 struct saelens_architecture {
@@ -45,68 +37,31 @@ inline constexpr saelens_architecture saelens_architectures[] = {
     {"jumprelu_skip_transcoder", {"W_skip", "threshold"}, true},
 };
 
-// Gives a tensor another name. Its old one is `read`.
-inline void rename(layer_arrays& from, const std::string& prefix, const char* old, const char* now,
-                   tensors_read& read) {
-  auto node = from.arrays.extract(prefix + old);
-  if (node.empty()) return;
-  read.insert(node.key());
-  node.key() = prefix + now;
-  from.arrays.insert(std::move(node));
-}
-
-// Says what the thresholds of a JumpReLU tell without a cfg.json. The names of Gemma Scope and of
-// dictionary_learning, which do not subtract b_dec from x, are those of SAELens, which does.
-inline void read_jumprelu(layer_arrays& from, const std::string& prefix, tensors_read& read) {
-  if (!from.arrays.contains(prefix + "threshold")) return;
-  from.metadata.try_emplace("K", "-1");
-  from.metadata.try_emplace("activation", "relu");
-  const auto subtracts = from.metadata.find("apply_b_dec_to_input");
-  if (subtracts != from.metadata.end() && subtracts->second == "false")
-    rename(from, prefix, "b_dec", "b_dec_out", read);
-}
-
 // Reads the arrays of SAELens as its cfg.json says.
 class saelens_reader {
  public:
-  saelens_reader(layer_arrays& from, std::string_view prefix, tensors_read& read,
-                 std::filesystem::path config)
-      : from_(from),
-        prefix_(prefix),
-        read_(read),
-        config_(std::move(config)),
-        said_(read_config(config_)) {}
+  saelens_reader(dictionary_arrays& arrays, const config_beside& config)
+      : arrays_(arrays),
+        config_(config) {}
 
   void operator()() {
-    const std::string first_version = said_.contains("activation_fn_str") ? "standard" : "";
-    const std::string name = text("architecture", first_version);
-    if (name.empty()) return read_jumprelu(from_, prefix_, read_);  // another library's
+    const std::string name = config_.text("architecture", "standard");
     const auto known = std::ranges::find(saelens_architectures, name, &saelens_architecture::name);
     if (known == std::end(saelens_architectures))
-      refuse("architecture", "which fmoe does not compute; it computes " + names_known());
+      config_.refuse("architecture", "which fmoe does not compute; it computes " + names_known());
     expect_tensors(*known);
     add_units(*known);
     add_scaling(*known);
     const bool subtracts =
-        text("apply_b_dec_to_input", known->is_transcoder ? "false" : "true") == "true";
+        config_.text("apply_b_dec_to_input", known->is_transcoder ? "false" : "true") == "true";
     if (known->is_transcoder && subtracts)
-      refuse("apply_b_dec_to_input", "and a transcoder subtracts no bias from x");
+      config_.refuse("apply_b_dec_to_input", "and a transcoder subtracts no bias from x");
     set("apply_b_dec_to_input", subtracts ? "true" : "false");
-    if (!subtracts) rename(from_, prefix_, "b_dec", "b_dec_out", read_);
-    rename(from_, prefix_, "W_skip", "W_skip.weight", read_);
+    if (!subtracts) arrays_.rename("b_dec", "b_dec_out");
+    arrays_.rename("W_skip", "W_skip.weight");
   }
 
  private:
-  std::string text(const std::string& key, const std::string& unsaid) const {
-    const auto at = said_.find(key);
-    return at == said_.end() ? unsaid : at->second;
-  }
-  [[noreturn]] void refuse(const char* key, const std::string& why) const {
-    throw error(
-        errc::schema,
-        std::string("has ") + in_quotes(key) + " = " + in_quotes(text(key, "")) + ", " + why, 0, {},
-        config_);
-  }
   static std::string names_known() {
     std::string names;
     for (const saelens_architecture& a : saelens_architectures)
@@ -114,7 +69,7 @@ class saelens_reader {
     return names;
   }
   void set(const std::string& key, const std::string& value) {
-    add_setting(from_, key, value, in_config(config_));
+    arrays_.set(key, value, config_.where());
   }
 
   // The tensors that some architectures have and others have not.
@@ -122,69 +77,49 @@ class saelens_reader {
     for (const saelens_architecture& a : saelens_architectures)
       for (const std::string_view name : a.tensors) {
         if (name.empty()) continue;
-        const bool is_there = from_.arrays.contains(prefix_ + std::string(name));
+        const bool is_there = arrays_.has(name);
         const bool belongs = std::ranges::find(known.tensors, name) != known.tensors.end();
         if (is_there && !belongs)
           throw error(errc::extra_tensor,
                       "belongs to no " + in_quotes(known.name) +
-                          ", which is the \"architecture\" " + in_config(config_),
-                      0, prefix_ + std::string(name), from_.file);
+                          ", which is the \"architecture\" " + config_.where(),
+                      0, arrays_.name(name), arrays_.file());
         if (!is_there && belongs)
           throw error(errc::missing_tensor,
                       "is missing, and belongs to a " + in_quotes(known.name) +
-                          ", which is the \"architecture\" " + in_config(config_),
-                      0, prefix_ + std::string(name), from_.file);
+                          ", which is the \"architecture\" " + config_.where(),
+                      0, arrays_.name(name), arrays_.file());
       }
   }
 
   // Which units are active. Versions before 6 name the function, and its K inside of an object.
   void add_units(const saelens_architecture& known) {
-    const std::string function = text("activation_fn_str", known.selects ? "topk" : "relu");
+    const std::string function = config_.text("activation_fn_str", known.selects ? "topk" : "relu");
     if (function != "relu" && function != "topk")
-      refuse("activation_fn_str", "which fmoe does not compute");
+      config_.refuse("activation_fn_str", "which fmoe does not compute");
     set("activation", "relu");
-    const std::string k = text("k", text("activation_fn_kwargs.k", ""));
+    const std::string k = config_.text("k", config_.text("activation_fn_kwargs.k", ""));
     if (function == "relu") set("K", "-1");
     else if (!k.empty()) set("K", k);
     if (known.name == "abstopk") set("abs_topk", "true");
-    if (known.rescales && text("rescale_acts_by_decoder_norm", "false") == "true")
+    if (known.rescales && config_.text("rescale_acts_by_decoder_norm", "false") == "true")
       set("rescale_acts_by_decoder_norm", "true");
-    spread_threshold();
-  }
-
-  // In training all units have one threshold.
-  void spread_threshold() {
-    const auto one = from_.arrays.find(prefix_ + "topk_threshold");
-    const auto encoder = from_.arrays.find(prefix_ + "W_enc");
-    if (one == from_.arrays.end() || encoder == from_.arrays.end() ||
-        encoder->second.shape().size() != 2)
-      return;
-    const extent units = encoder->second.shape()[1];
-    array of_units = array::outline(element_type::f32, {units}, prefix_ + "threshold", nullptr);
-    if (!one->second.is_outline())
-      of_units = tensor<float, 1>(
-          {units},
-          std::vector<float>(units, static_cast<float>(one->second.get<double, 0>(narrow)())));
-    read_.insert(one->first);
-    from_.arrays.erase(one);
-    from_.arrays.insert_or_assign(prefix_ + "threshold", std::move(of_units));
+    arrays_.spread("topk_threshold");
   }
 
   void add_scaling(const saelens_architecture& known) {
-    const std::string scaling = text("normalize_activations", "none");
+    const std::string scaling = config_.text("normalize_activations", "none");
     if (scaling == "none") return;
     if (scaling != "constant_norm_rescale" && scaling != "layer_norm")
-      refuse("normalize_activations",
-             "which is no property of one row: fold it into the weights with SAELens first");
+      config_.refuse(
+          "normalize_activations",
+          "which is no property of one row: fold it into the weights with SAELens first");
     set("normalize_activations", scaling);
     if (known.is_transcoder) set("denormalize_output", "false");
   }
 
-  layer_arrays& from_;
-  std::string prefix_;
-  tensors_read& read_;
-  std::filesystem::path config_;
-  strings_by_name said_;
+  dictionary_arrays& arrays_;
+  const config_beside& config_;
 };
 
 // Finds the architecture that computes a layer, and its tensors and settings.
@@ -299,13 +234,6 @@ FMOE_INLINE saelens_files saelens_files_of(const layer_arrays& from) {
     throw error(errc::conflict, "is no autoencoder and no transcoder, as SAELens has them", 0, {},
                 from.file);
   return saelens_writer(from)();
-}
-
-FMOE_INLINE void read_saelens(layer_arrays& from, std::string_view prefix, tensors_read& read) {
-  const std::filesystem::path config = from.file.parent_path() / "cfg.json";
-  if (from.file.empty() || type_of(config) == std::filesystem::file_type::not_found)
-    return read_jumprelu(from, std::string(prefix), read);
-  saelens_reader(from, prefix, read, config)();
 }
 
 }  // namespace fmoe::io

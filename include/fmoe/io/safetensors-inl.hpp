@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include <fmoe/io/dictionary.hpp>
 #include <fmoe/io/gguf-inl.hpp>
-#include <fmoe/io/saelens.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/safetensors_layout.hpp>

@@ -14,6 +14,7 @@
 #include <fmoe/io/block_formats-inl.hpp>
 #include <fmoe/io/checkpoint-inl.hpp>
 #include <fmoe/io/config_file-inl.hpp>
+#include <fmoe/io/dictionary-inl.hpp>
 #include <fmoe/io/file-inl.hpp>
 #include <fmoe/io/gguf-inl.hpp>
 #include <fmoe/io/hints-inl.hpp>
@@ -23,7 +24,6 @@
 #include <fmoe/io/model_config-inl.hpp>
 #include <fmoe/io/npy-inl.hpp>
 #include <fmoe/io/opened_safetensors-inl.hpp>
-#include <fmoe/io/saelens-inl.hpp>
 #include <fmoe/io/safetensors-inl.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/shard_index-inl.hpp>

@@ -64,9 +64,10 @@ struct sparse_mlp {
     const auto units =
         erased(multiply_if(in_decoder_norms, magnitudes, norm(row_norm::l2, decoder)));
     const auto jumped =
-        zero_if(!threshold.empty(), apply(activation, units), at_least_0(threshold - units));
+        zero_if(!threshold.empty(), choose(of_absolute_values, units, apply(activation, units)),
+                at_least_0(threshold - units));
     const auto z = zero_if(!gate_bias.empty(), jumped, at_least_0(-(p + gate_bias)));
-    return choose(of_absolute_values, top_k(units, abs(units), active), top_k(z, active));
+    return choose(of_absolute_values, top_k(z, abs(z), active), top_k(z, active));
   }
 
   // [t, i], [t, h] -> [t, o]: the output of x with this z.

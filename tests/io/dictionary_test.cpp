@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The cfg.json that SAELens writes beside the tensors decides what they make, since an autoencoder
-// and a transcoder have the same names.
+// Published dictionaries: what the names of their tensors and the cfg.json beside them make.
 #include <algorithm>
 #include <filesystem>
 
 #include <fmoe/evaluate.hpp>
 #include <fmoe/io/checkpoint.hpp>
+#include <fmoe/io/layers_in.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -194,7 +194,7 @@ io::arrays_by_name arrays_of(const architecture& a) {
   return arrays;
 }
 
-TEST_CASE("each architecture of SAELens has its numbers", "[io][saelens]") {
+TEST_CASE("each architecture of SAELens has its numbers", "[io][dictionary]") {
   const rows x = random<rows>({5, inputs}, 9);
   for (const architecture& a : architectures()) {
     INFO(a.config);
@@ -215,12 +215,23 @@ TEST_CASE("each architecture of SAELens has its numbers", "[io][saelens]") {
   }
 }
 
-TEST_CASE("dictionaries have the outputs of SAELens", "[io][saelens]") {
+// What the caller says of a dictionary_learning: its config.json lies beside a pickle.
+io::strings_by_name said_of(const std::filesystem::path& folder) {
+  if (!std::filesystem::exists(folder / "config.json")) return {};
+  const std::string config = content(folder / "config.json");
+  for (const char* name :
+       {"AutoEncoderTopK", "MatryoshkaBatchTopKSAE", "BatchTopKSAE", "JumpReluAutoEncoder"})
+    if (config.find(name) != std::string::npos) return {{"dict_class", name}};
+  return {};
+}
+
+TEST_CASE("dictionaries have the outputs of their libraries", "[io][dictionary]") {
   extent count = 0;
   for (const auto& entry : std::filesystem::directory_iterator("tests/dictionaries")) {
     if (!entry.is_directory()) continue;
     INFO(entry.path().string());
     ++count;
+    const bool in_double = entry.path().filename().string().find("sparsify") != 0;
     const auto want = io::safetensors::read(entry.path().string() + ".io.safetensors");
     const auto x = want.get<float, 2>("x");
     const auto check = [&](const auto& made, const char* name, double tolerance) {
@@ -230,21 +241,25 @@ TEST_CASE("dictionaries have the outputs of SAELens", "[io][saelens]") {
       CHECK(relative_error(found.data(), {expected.begin(), expected.end()}) < tolerance);
     };
     const auto from = io::checkpoint::open(entry.path());
-    const auto layer = load<sparse_mlp<>>(from);
+    const load_options options{.metadata = said_of(entry.path())};
+    const auto layer = load<sparse_mlp<>>(from, options);
     check(layer(x), "y", 2e-6);
     check(layer.coefficients(x), "z", 2e-6);
-    const auto twice = load<sparse_mlp<double>>(from);
-    check(twice(x), "y", 1e-12);
+    const auto twice = load<sparse_mlp<double>>(from, options);
+    check(twice(x), "y", in_double ? 1e-12 : 2e-6);
     const auto half =
-        load<sparse_mlp<bf16>>(from, {.narrow = io::narrow});  // with exact thresholds
-    CHECK(std::ranges::equal(half.threshold, layer.threshold));
+        load<sparse_mlp<bf16>>(from, {.narrow = io::narrow, .metadata = options.metadata});
+    CHECK(std::ranges::equal(half.threshold, layer.threshold));  // which are exact
     CHECK(std::ranges::equal(half.gate_bias, layer.gate_bias));
     check(half(x), "y", 0.2);
+    const auto found = io::layers_in<sparse_mlp<>>(from);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].prefix.empty());
   }
-  CHECK(count == 16);
+  CHECK(count == 32);
 }
 
-TEST_CASE("a unit contributes its z times its row of the decoder", "[io][saelens]") {
+TEST_CASE("a unit contributes its z times its row of the decoder", "[io][dictionary]") {
   const rows x = random<rows>({5, inputs}, 9);
   for (const architecture& a : architectures()) {
     INFO(a.config);
@@ -267,7 +282,7 @@ TEST_CASE("a unit contributes its z times its row of the decoder", "[io][saelens
   }
 }
 
-TEST_CASE("a unit at its threshold is 0, and NaN stays NaN", "[io][saelens]") {
+TEST_CASE("a unit at its threshold is 0, and NaN stays NaN", "[io][dictionary]") {
   sparse_mlp<> layer;
   layer.encoder = rows({1, 3}, {1, 1, 1});
   layer.decoder = rows({3, 1}, {1, 10, 100});
@@ -285,7 +300,7 @@ TEST_CASE("a unit at its threshold is 0, and NaN stays NaN", "[io][saelens]") {
 
 // In sae-lens 6.54.12 such a row makes all outputs NaN, folded or not:
 // findings/saelens_row_of_zeros.sh.
-TEST_CASE("a dead unit, whose row of the decoder is zeros, adds nothing", "[io][saelens]") {
+TEST_CASE("a dead unit, whose row of the decoder is zeros, adds nothing", "[io][dictionary]") {
   const rows x = random<rows>({5, inputs}, 9);
   for (const bool absolute : {false, true}) {
     sparse_mlp<> layer;
@@ -302,7 +317,7 @@ TEST_CASE("a dead unit, whose row of the decoder is zeros, adds nothing", "[io][
   }
 }
 
-TEST_CASE("a layer is saved as SAELens has it", "[io][saelens]") {
+TEST_CASE("a layer is saved as SAELens has it", "[io][dictionary]") {
   const rows x = random<rows>({5, inputs}, 9);
   for (const architecture& a : architectures()) {
     INFO(a.config);
@@ -325,7 +340,7 @@ TEST_CASE("a layer is saved as SAELens has it", "[io][saelens]") {
   }
 }
 
-TEST_CASE("a layer that SAELens has not is not saved as its own", "[io][saelens]") {
+TEST_CASE("a layer that SAELens has not is not saved as its own", "[io][dictionary]") {
   const temporary_folder folder;
   const auto refused = [&](const auto& change, const char* why) {
     sparse_mlp<> layer;
@@ -354,7 +369,7 @@ TEST_CASE("a layer that SAELens has not is not saved as its own", "[io][saelens]
             .find("is no autoencoder and no transcoder") != std::string::npos);
 }
 
-TEST_CASE("what cfg.json says and fmoe does not compute is refused", "[io][saelens]") {
+TEST_CASE("what cfg.json says and fmoe does not compute is refused", "[io][dictionary]") {
   const temporary_folder folder;
   io::arrays_by_name arrays = saelens_arrays();
   const auto refused = [&](const std::string& config, const io::strings_by_name& metadata = {}) {
@@ -411,7 +426,7 @@ TEST_CASE("thresholds without a cfg.json need to be told whether b_dec is subtra
   }
 }
 
-TEST_CASE("a cfg.json of another library is passed over", "[io][saelens]") {
+TEST_CASE("a cfg.json of another library is passed over", "[io][dictionary]") {
   const temporary_folder folder;
   const auto file = saved(folder, saelens_arrays(), R"({"k": 3})");
   CHECK(caught([&] { load<sparse_mlp<>>(file); }).code == errc::missing_setting);
