@@ -111,8 +111,9 @@ class gguf_value {
     if (bytes == 0 || count_ > longest) return {};
     std::string all;
     for (extent i = 0; i < count_; ++i)
-      all += (i == 0 ? "" : ",") +
-             gguf_value(place_, type_, false, 1, bytes_.subspan(i * bytes, bytes)).text_of_one();
+      all.append(i == 0 ? "" : ",")
+          .append(
+              gguf_value(place_, type_, false, 1, bytes_.subspan(i * bytes, bytes)).text_of_one());
     return all;
   }
 
