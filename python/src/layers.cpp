@@ -196,7 +196,7 @@ void bind_layers(nb::module_& m) {
           },
           "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none())
       .def(
-          "save",
+          "save_to",  // "save" is a name that nnsight gives every object
           [](const layer& l, const std::string& file, const std::string& prefix,
              bool is_of_saelens) {
             l.save(file, {.prefix = prefix,
