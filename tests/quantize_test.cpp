@@ -32,7 +32,8 @@ using namespace fmoe::test;
 using rows = tensor<float, 2>;
 using counts = std::initializer_list<extent>;
 
-bool same_bits(const rows& a, const rows& b) {
+template <extent Rank>
+bool same_bits(const tensor<float, Rank>& a, const tensor<float, Rank>& b) {
   return a.shape() == b.shape() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
@@ -68,11 +69,11 @@ void check_format(const Layer& layer, extent width, const Forward& forward) {
   for (const extent n : counts{1, 2, 5, 9, 30, 70}) {
     const auto x = random<rows>({n, width}, static_cast<unsigned>(n));
     INFO(n << " rows");
-    const rows y = evaluate(forward(small, x));
+    const auto y = evaluate(forward(small, x));
     CHECK(same_bits(y, evaluate(forward(wide, x))));
     const auto ready = compile([&](const auto& input) { return forward(small, input); }, n);
     CHECK(same_bits(ready(x), y));
-    const rows plain = evaluate(forward(small, x), {.on = fmoe::reference()});
+    const auto plain = evaluate(forward(small, x), {.on = fmoe::reference()});
     CHECK(relative_error(y.data(), {plain.begin(), plain.end()}) < 1e-5);
   }
 }
@@ -98,6 +99,17 @@ TEST_CASE("MxD of 8 bits has the bits of its widened weights") {
   check(load<sparse_mlp<>>(golden("mxd/mxd_transcoder_relu"),
                            {.active = all, .activation = pointwise::relu}),
         13, called);
+}
+
+TEST_CASE("a cross-layer transcoder of 8 bits has the bits of its widened weights") {
+  cross_layer_transcoder<> layer;
+  layer.encoder = random<rows>({32, 64}, 1);
+  layer.encoder_bias = random<tensor<float, 1>>({64}, 2);
+  layer.decoder = random<tensor<float, 3>>({64, 3, 32}, 3);
+  layer.skip = random<rows>({32, 32}, 4);
+  layer.bias = random<tensor<float, 1>>({32}, 5);
+  layer.threshold = random<tensor<float, 1>>({64}, 6);
+  check(layer, 32, called);
 }
 
 TEST_CASE("muMoE of 8 bits has the bits of its widened weights") {

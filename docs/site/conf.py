@@ -40,7 +40,7 @@ LAYERS = ["mumoe", "mxd", "monet", "aoe", "moe", "peer"]
 
 # The headers of the public interface; each group is a page.
 API = {
-    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "sparse_mlp", "soft_moe", "mov", "routing", "glu_expert", "expert_gate", "experts",
+    "Layers": [f"layers/{layer}.hpp" for layer in [*LAYERS, "sparse_mlp", "cross_layer_transcoder", "soft_moe", "mov", "routing", "glu_expert", "expert_gate", "experts",
                                                      "monet_expert", "initialise"]],
     "Analysis": [f"analysis/{what}.hpp" for what in ("expert_load", "expert_statistics", "top_tokens", "polysemanticity", "expert_domains",
                                                      "expert_correlation", "expert_page", "routed_rows", "edit", "rank")],

@@ -71,6 +71,21 @@ TEST_CASE("gradients of Monet without some experts are those of differences", "[
   check(vertical(in, g1, g2));
 }
 
+TEST_CASE("gradients of a cross-layer transcoder are those of differences", "[gradients]") {
+  cross_layer_transcoder<double> l;
+  l.encoder = numbers(l.encoder, std::array<extent, 2>{inputs, 16}, 1);
+  l.encoder_bias = numbers(l.encoder_bias, std::array<extent, 1>{16}, 2);
+  l.decoder = numbers(l.decoder, std::array<extent, 3>{16, 3, outputs}, 3);
+  check(l(x));
+  l.bias = numbers(l.bias, std::array<extent, 1>{outputs}, 4);
+  l.skip = numbers(l.skip, std::array<extent, 2>{inputs, outputs}, 5);
+  l.active = 5;
+  check(l(x));
+  l.threshold = numbers(l.threshold, std::array<extent, 1>{16}, 6);
+  l.active = all;
+  check(l(x));
+}
+
 // A unit may become active between the two points of a difference, which counts as a corner.
 TEST_CASE("gradients of dictionaries are those of differences", "[gradients]") {
   sparse_mlp<double> l;

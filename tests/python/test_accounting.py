@@ -219,6 +219,31 @@ def test_a_config_is_that_of_the_folder(tmp_path):
         fmoe.from_arrays(state, config="cfg.json")
 
 
+CROSS_LAYER = {"relu": "W_enc_{}", "jump_relu": "W_enc_{}", "gemma_scope_2": "layer_{}"}  # one file of each layer
+
+
+@pytest.mark.parametrize("name", CROSS_LAYER)
+def test_a_cross_layer_transcoder_has_its_numbers(name, tmp_path):
+    folder = pathlib.Path("tests/cross_layer") / name
+    io = fmoe.read(folder.with_name(name + ".io.safetensors"))
+    layers = [fmoe.load(folder / (CROSS_LAYER[name].format(n) + ".safetensors")) for n in range(3)]
+    y = np.zeros(io["y"].shape)
+    for n, (layer, x, z) in enumerate(zip(layers, io["x"], io["z"])):
+        y[n:] += layer(x).swapaxes(0, 1)  # [token, layer, output]
+        assert np.abs(layer.coefficients(x) - z).max() < 2e-6 * np.abs(z).max()
+        assert layer.settings["kind"] == "cross_layer_transcoder"
+    assert np.abs(y - io["y"]).max() < 2e-6 * np.abs(y).max()
+    layer, x = layers[1], io["x"][1]
+    assert layer.expert(3).shape == (2, 12)
+    assert layer(x.reshape(1, 17, 12)).shape == (1, 17, 2, 12)
+    n = int(layer.coefficients(x)[0].argmax())
+    part = (layer(x) - layer.ablated([n])(x))[0]
+    assert np.abs(part - layer.coefficients(x)[0, n] * layer.expert(n)).max() < 1e-5
+    assert np.abs(layer.steered(n, 2)(x) - layer(x) - 2 * layer.expert(n)).max() < 1e-5
+    layer.save(tmp_path / "own.safetensors")
+    assert (fmoe.load(tmp_path / "own.safetensors")(x) == layer(x)).all()
+
+
 def test_gemma_scope_is_told_that_no_bias_is_subtracted(tmp_path):
     random = np.random.default_rng(1)
     a = {"W_enc": (6, 20), "b_enc": (20,), "W_dec": (20, 6), "b_dec": (6,), "threshold": (20,)}

@@ -12,6 +12,7 @@
 #include <span>
 #include <tuple>
 
+#include <fmoe/layers/cross_layer_transcoder.hpp>
 #include <fmoe/layers/mumoe.hpp>
 #include <fmoe/layers/mxd.hpp>
 #include <fmoe/layers/peer.hpp>
@@ -306,7 +307,8 @@ concept has_matrix_of_expert =
 namespace fmoe {
 
 // [t, i] -> [t, o]. Returns the contribution of expert n with the coefficient 1, W_n' z; for a
-// sparse MLP row n of the decoder, [o]; for PEER gelu(x . u_n) v_n.
+// sparse MLP row n of the decoder, [o], for a cross-layer transcoder [l, o]; for PEER gelu(x . u_n)
+// v_n.
 template <class T>
 auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, std::size_t n) {
   return einsum<"o,th,ho->to">(detail::expert_slice<0>(layer.scales, n), layer.hidden(x),
@@ -315,6 +317,11 @@ auto expert_output(const mxd<T>& layer, const operand_of<2> auto& x, std::size_t
 template <class T>
 auto expert_output(const sparse_mlp<T>& layer, const operand_of<2> auto&, std::size_t n) {
   return layer.expert(n);
+}
+template <class T>
+auto expert_output(const cross_layer_transcoder<T>& layer, const operand_of<2> auto&,
+                   std::size_t n) {
+  return as_expression(layer.expert(n));
 }
 template <class T>
 auto expert_output(const peer<T>& layer, const operand_of<2> auto& x, std::size_t n) {

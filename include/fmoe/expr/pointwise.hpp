@@ -4,6 +4,8 @@
 // other. Aligned extents must be equal: an extent of 1 is not stretched.
 #pragma once
 
+#include <limits>
+
 #include <fmoe/expr/expression.hpp>
 
 namespace fmoe::detail {
@@ -253,6 +255,15 @@ auto multiply_if(bool condition, const A& a, const B& b) {
   return detail::joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
       {}, as_expression(a), as_expression(b), condition};
 }
+
+namespace detail {
+
+// Returns numbers for zero_if that are above 0 where those of e, which are floats, are 0 or more.
+auto at_least_0(const operand auto& e) {
+  return e + static_cast<double>(std::numeric_limits<float>::denorm_min());
+}
+
+}  // namespace detail
 
 // Returns a with 0 where the numbers of `where` are above 0, if the condition holds; else a.
 template <operand A, operand W>

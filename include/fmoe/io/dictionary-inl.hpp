@@ -13,7 +13,9 @@
 namespace fmoe::io {
 
 FMOE_INLINE bool is_dictionary(const released_layer& layer) {
-  return std::ranges::any_of(layer.kinds, [](const released_kind& k) { return k.name == "sae"; });
+  return std::ranges::any_of(layer.kinds, [](const released_kind& k) {
+    return k.name == "sae" || k.name == "cross_layer_transcoder";
+  });
 }
 
 // The settings beside the file, if there are any.
@@ -79,14 +81,17 @@ inline bool has_transcoder_set(const std::filesystem::path& config) {
   return line.find("transcoder_set") != line.npos;
 }
 
-// A transcoder of circuit-tracer 0.5 for one layer, W_enc [unit, input]: SAELens has this name for
-// the other order, which no shape tells where there are as many units as inputs.
+// A transcoder of circuit-tracer 0.5 for one layer, or the units of one layer of a cross-layer
+// transcoder, W_enc [unit, input]: SAELens has this name for the other order, which no shape tells
+// where there are as many units as inputs.
 inline void read_circuit_tracer(dictionary_arrays& arrays) {
   arrays.transpose("W_enc", "W_enc");
   arrays.rename("activation_function.threshold", "threshold");
-  if (arrays.has_negative("threshold")) arrays.set_unsaid("abs_topk", "true");  // it has no ReLU
   arrays.rename("b_dec", "b_dec_out");
-  arrays.rename("W_skip", "W_skip.weight");
+  if (!arrays.crosses_layers("W_dec")) {  // whose files have no skips
+    if (arrays.has_negative("threshold")) arrays.set_unsaid("abs_topk", "true");  // it has no ReLU
+    arrays.rename("W_skip", "W_skip.weight");
+  }
   arrays.set_unsaid("K", "-1");
   arrays.set_unsaid("activation", "relu");
 }
@@ -100,17 +105,38 @@ inline void read_jumprelu(dictionary_arrays& arrays) {
   if (arrays.said("apply_b_dec_to_input") == "false") arrays.rename("b_dec", "b_dec_out");
 }
 
-// Gemma Scope 2: a JumpReLU with ReLU, which subtracts no bias from x.
-inline void read_gemma_scope_2(dictionary_arrays& arrays) {
+// The number in "layer_3" of a file's name, or what the metadata say.
+inline std::string layer_of(const dictionary_arrays& arrays) {
+  const std::string name = detail::path_text(arrays.file().stem()), said = arrays.said("layer");
+  const auto at = name.rfind("layer_");
+  if (!said.empty() || at == name.npos) return said;
+  const auto digits = name.find_first_not_of("0123456789", at + 6);
+  return name.substr(at + 6, digits - at - 6);
+}
+
+// Gemma Scope 2: a JumpReLU with ReLU, which subtracts no bias from x. A cross-layer transcoder
+// has a decoder for each layer of the model, with zeros for those before its own.
+inline dictionary_settings read_gemma_scope_2(dictionary_arrays& arrays) {
+  dictionary_settings settings;
   if (const auto said = settings_beside(arrays.file(), "config.json"))
     if (said->text("architecture", "jump_relu") != "jump_relu")
       said->refuse("architecture", "which fmoe does not compute");
   arrays.rename("w_enc", "W_enc");
+  if (arrays.crosses_layers("w_dec")) {
+    settings.asked.insert("layer");
+    if (extent layer = 0; is_number(layer_of(arrays), layer)) {
+      arrays.rename_from_layer("w_dec", "W_dec", layer);
+      arrays.at_least_0("threshold");
+    } else {
+      settings.needed.insert("layer");
+    }
+  }
   arrays.rename("w_dec", "W_dec");
   arrays.transpose("affine_skip_connection", "W_skip.weight");
   arrays.rename("b_dec", "b_dec_out");
   arrays.set_unsaid("K", "-1");
   arrays.set_unsaid("activation", "relu");
+  return settings;
 }
 
 FMOE_INLINE dictionary_library library_of(const layer_arrays& from, std::string_view prefix) {
@@ -123,7 +149,10 @@ FMOE_INLINE dictionary_library library_of(const layer_arrays& from, std::string_
       return dictionary_library::saelens;
     if (config->has("num_latents") && has("encoder.weight")) return dictionary_library::sparsify;
   }
-  if (has("activation_function.threshold") ||
+  const auto decoder = from.arrays.find(std::string(prefix).append("W_dec"));
+  const bool crosses_layers =  // fmoe's own has no b_dec
+      decoder != from.arrays.end() && decoder->second.shape().size() == 3 && has("b_dec");
+  if (has("activation_function.threshold") || crosses_layers ||
       (!from.file.empty() && has_transcoder_set(from.file.parent_path() / "config.yaml")))
     return dictionary_library::circuit_tracer;
   const auto threshold = from.arrays.find(std::string(prefix).append("threshold"));
@@ -141,7 +170,7 @@ FMOE_INLINE dictionary_settings read_dictionary(layer_arrays& from, std::string_
     case dictionary_library::sparsify: read_sparsify(arrays, *settings_beside(from.file)); break;
     case dictionary_library::dictionary_learning: return read_dictionary_learning(arrays);
     case dictionary_library::circuit_tracer: read_circuit_tracer(arrays); break;
-    case dictionary_library::gemma_scope_2: read_gemma_scope_2(arrays); break;
+    case dictionary_library::gemma_scope_2: return read_gemma_scope_2(arrays);
     case dictionary_library::none: read_jumprelu(arrays); break;
   }
   return {};

@@ -17,19 +17,25 @@ namespace fmoe::io {
 
 struct layer_arrays;
 
-// A name of dictionaries that no layer of fmoe has, and the required name that it stands for.
+// A name in files of dictionaries that their layer has not, and the required name that it stands
+// for.
 struct dictionary_name {
   std::string_view name, of = {};
 };
 
-// Of Gemma Scope 2 and of torch's Linear in eai-sparsify and dictionary_learning; of SAELens a skip
-// [output, input] and one threshold for all units []; biases, K and groups of dictionary_learning;
-// and the thresholds of circuit-tracer.
+// Of all libraries b_dec, which may be one of two biases, and what gated units have; of Gemma Scope
+// 2 and of torch's Linear in eai-sparsify and dictionary_learning; of SAELens a skip [output,
+// input] and one threshold for all units []; biases, K and groups of dictionary_learning; and the
+// thresholds of circuit-tracer.
 inline constexpr dictionary_name dictionary_names[] = {
     {"w_enc", "W_enc"},
     {"w_dec", "W_dec"},
     {"encoder.weight", "W_enc"},
     {"decoder.weight", "W_dec"},
+    {"b_dec"},
+    {"b_gate"},
+    {"r_mag"},
+    {"b_mag"},
     {"W_skip"},
     {"affine_skip_connection"},
     {"topk_threshold"},

@@ -90,6 +90,46 @@ class dictionary_arrays {
     put(old, "threshold", tensor<float, 1>({units}, std::vector<float>(units, value)));
   }
 
+  // True for a decoder [unit, layer, output].
+  bool crosses_layers(std::string_view of) const {
+    const array* const a = find(of);
+    return a != nullptr && a->shape().size() == 3;
+  }
+  // Renames such a decoder without the layers before this one. Throws conflict if the units write
+  // to one of these.
+  void rename_from_layer(std::string_view old, std::string_view now, extent layer) {
+    const array& a = *find(old);
+    const std::vector<extent>& shape = a.shape();
+    const auto refuse = [&](const std::string& why) {
+      throw error(errc::conflict, "is " + text_of(shape) + ", and " + why, 0, name(old), file());
+    };
+    if (layer >= shape[1]) refuse("has no layer " + std::to_string(layer));
+    if (!a.number_type()) return rename(old, now);
+    const std::vector<extent> rest{shape[0], shape[1] - layer, shape[2]};
+    if (a.is_outline()) return put(old, now, array::outline(a.type(), rest, name(now), nullptr));
+    const std::vector<extent> any(3, all);
+    const any_tensor elements = a.elements_as(*a.number_type(), any, narrowing::refuse);
+    any_tensor kept{elements.type, rest, {}};
+    const extent size = size_of(elements.type), before = layer * shape[2] * size,
+                 row = rest[1] * rest[2] * size;
+    kept.elements = std::make_shared<storage>(shape[0] * row);
+    const auto* from = static_cast<const std::byte*>(elements.elements->data());
+    auto* to = static_cast<std::byte*>(kept.elements->data());
+    for (extent h = 0; h < shape[0]; ++h, from += before + row, to += row) {
+      if (std::any_of(from, from + before, [](std::byte b) { return b != std::byte{0}; }))
+        refuse("its units write to layers before layer " + std::to_string(layer));
+      std::copy_n(from + before, row, to);
+    }
+    put(old, now, array(kept));
+  }
+  // Makes numbers below 0 of a vector 0.
+  void at_least_0(std::string_view of) {
+    if (!has_negative(of)) return;
+    auto numbers = find(of)->get<double, 1>(narrow);
+    for (double& v : numbers) v = std::max(v, 0.0);
+    put(of, of, array(numbers));
+  }
+
   // True for a vector with a number below 0.
   bool has_negative(std::string_view of) const {
     const array* const a = find(of);

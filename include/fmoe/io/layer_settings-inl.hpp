@@ -52,7 +52,8 @@ FMOE_INLINE std::string text_of_activation(pointwise f, const std::filesystem::p
 
 FMOE_INLINE bool is_kind(std::string_view name) {
   constexpr std::string_view kinds[] = {
-      "mxd", "mxd_mlp", "mxd_glu", "transcoder", "skip_transcoder", "sae", "cp", "tr", "tucker"};
+      "mxd", "mxd_mlp", "mxd_glu", "transcoder", "skip_transcoder", "cross_layer_transcoder",
+      "sae", "cp",      "tr",      "tucker"};
   return std::ranges::find(kinds, name) != std::end(kinds);
 }
 

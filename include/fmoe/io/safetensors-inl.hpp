@@ -11,6 +11,7 @@
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
 #include <fmoe/io/safetensors_layout.hpp>
+#include <fmoe/io/shard.hpp>
 
 namespace fmoe::io {
 
@@ -73,6 +74,12 @@ layer_arrays all_in(const File& weights) {
 FMOE_INLINE layer_arrays arrays_in(const safetensors& weights) { return all_in(weights); }
 
 FMOE_INLINE layer_arrays arrays_in(const std::filesystem::path& file) {
+  if (!transcoder_shard::ending_of(file).empty()) {
+    const transcoder_shard both(file);
+    layer_arrays result{file, both.metadata(), {}};
+    for (const std::string& name : both.names()) result.arrays.emplace(name, both.read(name));
+    return result;
+  }
   return is_gguf(input(file)) ? all_in(gguf::read(file)) : all_in(safetensors::read(file));
 }
 

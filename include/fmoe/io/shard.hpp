@@ -136,8 +136,59 @@ class gguf_shard : public shard {
   strings_by_name metadata_;
 };
 
+// The units of layer 3 of a cross-layer transcoder, as circuit-tracer 0.5 saves them:
+// W_enc_3.safetensors with W_enc_3, b_enc_3, b_dec_3 and threshold_3, and W_dec_3.safetensors
+// beside it. Names have no number here.
+class transcoder_shard : public shard {
+ public:
+  // What stands behind "W_enc" in the name of such a file, as "_3"; nothing for another one.
+  static std::string ending_of(const std::filesystem::path& file) {
+    const std::string name = path_text(file.filename()), end = ".safetensors";
+    const bool has_form = (name.starts_with("W_enc_") || name.starts_with("W_dec_")) &&
+                          name.ends_with(end) && name.size() > 6 + end.size();
+    const std::string number = has_form ? name.substr(6, name.size() - 6 - end.size()) : "";
+    const bool is_number = number.find_first_not_of("0123456789") == number.npos;
+    return number.empty() || !is_number ? "" : '_' + number;
+  }
+
+  explicit transcoder_shard(const std::filesystem::path& file)
+      : ending_(ending_of(file)),
+        encoder_(beside(file, "W_enc")),
+        decoder_(beside(file, "W_dec")) {}
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> result = encoder_.names();
+    for (std::string& name : decoder_.names()) result.push_back(std::move(name));
+    for (std::string& name : result)
+      if (name.ends_with(ending_)) name.resize(name.size() - ending_.size());
+    return result;
+  }
+  const strings_by_name& metadata() const override { return encoder_.metadata(); }
+  array read(const std::string& name) const override { return part(name).read(name + ending_); }
+  array outline(const std::string& name) const override {
+    return part(name).outline(name + ending_);
+  }
+
+ private:
+  const safetensors_shard& part(const std::string& name) const {
+    return name == "W_dec" ? decoder_ : encoder_;
+  }
+  std::filesystem::path beside(const std::filesystem::path& file, const char* name) const {
+    const auto path = file.parent_path() / path_named(name + ending_ + ".safetensors");
+    if (type_of(path) == std::filesystem::file_type::not_found)
+      throw error(errc::io, "is a part of the cross-layer transcoder, which is not there", 0, {},
+                  path);
+    return path;
+  }
+
+  std::string ending_;
+  safetensors_shard encoder_, decoder_;
+};
+
 // Opens a safetensors or a GGUF file, whose first bytes tell which it is.
 inline std::unique_ptr<const shard> open_shard(const std::filesystem::path& file) {
+  if (!transcoder_shard::ending_of(file).empty())
+    return std::make_unique<const transcoder_shard>(file);
   if (is_gguf(input(file))) return std::make_unique<const gguf_shard>(file);
   return std::make_unique<const safetensors_shard>(file);
 }

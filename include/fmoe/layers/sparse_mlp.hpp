@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/layers/expert_slice.hpp>
@@ -65,8 +64,8 @@ struct sparse_mlp {
         erased(multiply_if(in_decoder_norms, magnitudes, norm(row_norm::l2, decoder)));
     const auto jumped =
         zero_if(!threshold.empty(), choose(of_absolute_values, units, apply(activation, units)),
-                at_least_0(threshold - units));
-    const auto z = zero_if(!gate_bias.empty(), jumped, at_least_0(-(p + gate_bias)));
+                detail::at_least_0(threshold - units));
+    const auto z = zero_if(!gate_bias.empty(), jumped, detail::at_least_0(-(p + gate_bias)));
     return choose(of_absolute_values, top_k(z, abs(z), active), top_k(z, active));
   }
 
@@ -142,11 +141,6 @@ struct sparse_mlp {
 
   bool is_centred() const { return scaling == row_scaling::layer_norm; }
   bool is_scaled_back() const { return scaling != row_scaling::none && scales_back; }
-
-  // Above 0 where the numbers are 0 or more.
-  static auto at_least_0(const auto& e) {
-    return e + static_cast<double>(std::numeric_limits<float>::denorm_min());
-  }
 
   // [t, i] -> [t, i]: x, without the mean of each row where that is subtracted.
   auto centred(const operand_of<2> auto& x) const {

@@ -15,6 +15,7 @@
 #include <fmoe/io/layer_settings.hpp>
 #include <fmoe/io/layers_in.hpp>
 #include <fmoe/layers/aoe.hpp>
+#include <fmoe/layers/cross_layer_transcoder.hpp>
 #include <fmoe/layers/moe.hpp>
 #include <fmoe/layers/monet.hpp>
 #include <fmoe/layers/mumoe.hpp>
@@ -192,12 +193,13 @@ struct layer_kinds {
 // type T.
 template <class T>
 using all_kinds =
-    layer_kinds<mxd<T>, sparse_mlp<T>, aoe<T>, moe<T>, soft_moe<T>, peer<T>, monet_hd<T>,
-                monet_vd<T>, cp_mumoe<1, T>, cp_mumoe<2, T>, cp_mumoe<3, T>, cp_mumoe<4, T>,
-                cp_mumoe_block<1, T>, cp_mumoe_block<2, T>, tr_mumoe<1, T>, tr_mumoe<2, T>,
-                tr_mumoe<3, T>, tr_mumoe<4, T>, tr_mumoe_block<1, T>, tr_mumoe_block<2, T>,
-                tucker_mumoe<1, T>, tucker_mumoe<2, T>, tucker_mumoe_block<1, T>, dense_mumoe<1, T>,
-                dense_mumoe<2, T>, dense_mumoe<3, T>, dense_mumoe_block<1, T>>;
+    layer_kinds<mxd<T>, sparse_mlp<T>, cross_layer_transcoder<T>, aoe<T>, moe<T>, soft_moe<T>,
+                peer<T>, monet_hd<T>, monet_vd<T>, cp_mumoe<1, T>, cp_mumoe<2, T>, cp_mumoe<3, T>,
+                cp_mumoe<4, T>, cp_mumoe_block<1, T>, cp_mumoe_block<2, T>, tr_mumoe<1, T>,
+                tr_mumoe<2, T>, tr_mumoe<3, T>, tr_mumoe<4, T>, tr_mumoe_block<1, T>,
+                tr_mumoe_block<2, T>, tucker_mumoe<1, T>, tucker_mumoe<2, T>,
+                tucker_mumoe_block<1, T>, dense_mumoe<1, T>, dense_mumoe<2, T>, dense_mumoe<3, T>,
+                dense_mumoe_block<1, T>>;
 template <>
 struct layer_kinds<> : all_kinds<float> {};
 
