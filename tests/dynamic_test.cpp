@@ -258,6 +258,26 @@ TEST_CASE("a dynamic layer is edited as a typed one", "[dynamic]") {
   CHECK_THROWS_WITH(any.ablated({3}).with_active(3),
                     containing("[with_active] this kind of layer has none"));
 
+  sparse_mlp<> units;  // the output of whose experts has no axis of tokens
+  units.encoder = matrix(6, 8, 1);
+  units.decoder = matrix(8, 6, 4);
+  units.active = 3;
+  const dynamic::layer transcoder(units);
+  CHECK(same(transcoder.steered(4, 1.5)(leaf(x)), steered(units, 4, 1.5)(x)));
+  CHECK(
+      same(transcoder.ablated({3}).steered(3, 2)(leaf(x)), steered(ablated(units, {3}), 3, 2)(x)));
+  CHECK(same(transcoder.expert_output(leaf(x), 3), expert_output(units, x, 3)));
+  CHECK(same(transcoder.ablated({3}).expert_output(leaf(x), 3), expert_output(units, x, 3)));
+
+  cross_layer_transcoder<> crossing;
+  crossing.encoder = units.encoder;
+  crossing.decoder = random<tensor<float, 3>>({8, 3, 6}, 5);
+  const dynamic::layer wide(crossing);
+  CHECK(same(wide(leaf(x)), crossing(x)));
+  CHECK(same(wide.ablated({3, 5})(leaf(x)), ablated(crossing, {3, 5})(x)));
+  CHECK(same(wide.steered(4, 1.5)(leaf(x)), steered(crossing, 4, 1.5)(x)));
+  CHECK(same(wide.ablated({3}).steered(3, 2)(leaf(x)), steered(ablated(crossing, {3}), 3, 2)(x)));
+
   cp_mumoe<2> deep;
   deep.gate.projections = {matrix(6, 5, 1), matrix(6, 3, 2)};
   deep.experts = {{matrix(5, 4, 3), matrix(3, 4, 4)}, matrix(6, 4, 5), matrix(3, 4, 6)};

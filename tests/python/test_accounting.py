@@ -181,8 +181,9 @@ def test_a_dictionary_of_a_folder_has_its_numbers(folder, tmp_path):
     layer.save(tmp_path / "own.safetensors")
     assert (fmoe.load(tmp_path / "own.safetensors")(io["x"]) == layer(io["x"])).all()
     if layer.settings["kind"] == "sae" and not folder.name.endswith(("_norm", "gated")):  # the edit of a unit, and its statistics
-        without = layer.ablated([int(np.abs(z[0]).argmax())])
-        assert (without(io["x"])[0] != layer(io["x"])[0]).any()
+        n = int(np.abs(z[0]).argmax())
+        assert (layer.ablated([n])(io["x"])[0] != layer(io["x"])[0]).any()
+        assert np.abs(layer.steered(n, 2)(io["x"]) - layer(io["x"]) - 2 * layer.expert(n)).max() < 1e-5
     if folder.name in ("batchtopk", "matryoshka", "sparsify_skip_transcoder", "traced_jumprelu_skip"):
         with pytest.raises(fmoe.FileError, match="no architecture of SAELens has that"):
             layer.save(tmp_path / "again", form="saelens")

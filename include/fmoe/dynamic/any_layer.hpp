@@ -21,6 +21,7 @@ class any_layer {
   virtual ~any_layer() = default;
   virtual extent levels() const = 0;
   virtual extent axes_of_coefficients() const = 0;  // 3 with heads
+  virtual extent axes_of_output() const = 0;        // 3 for a cross-layer transcoder
   virtual extent expert_count(extent level) const = 0;
   virtual dynamic::expression output(const dynamic::expression& x) const = 0;
   virtual dynamic::expression routed_output(const dynamic::expression& x,
@@ -47,9 +48,9 @@ class any_layer {
   virtual void update_statistics(const tensor<float, 2>& x, double momentum) = 0;
 };
 
-// A layer of any kind in a type that tells its levels and the axes of its coefficients, so that
-// edits take it.
-template <extent Levels, extent Axes>
+// A layer of any kind in a type that tells its levels and the axes of its coefficients and of its
+// output, so that edits take it.
+template <extent Levels, extent Axes, extent Outputs>
 struct typed_layer {
   static constexpr extent levels = Levels;
 
@@ -60,10 +61,11 @@ struct typed_layer {
     return dynamic::typed<Axes>(hidden->coefficients(dynamic::expression(x), Level));
   }
   auto mixed(const operand_of<2> auto& x, const operand auto&... a) const {
-    return dynamic::typed<2>(hidden->mixed(dynamic::expression(x), {dynamic::expression(a)...}));
+    return dynamic::typed<Outputs>(
+        hidden->mixed(dynamic::expression(x), {dynamic::expression(a)...}));
   }
   auto operator()(const operand_of<2> auto& x) const {
-    return dynamic::typed<2>(hidden->output(dynamic::expression(x)));
+    return dynamic::typed<Outputs>(hidden->output(dynamic::expression(x)));
   }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
@@ -79,9 +81,12 @@ struct typed_layer {
   }
 };
 
-template <extent Levels, extent Axes>
-auto expert_output(const typed_layer<Levels, Axes>& layer, const operand_of<2> auto& x, extent n) {
-  return dynamic::typed<2>(layer.hidden->expert_output(dynamic::expression(x), n));
+// What is added to y. A row of a decoder has no axis of tokens: a sum repeats it for each of them.
+template <extent Levels, extent Axes, extent Outputs>
+auto expert_output(const typed_layer<Levels, Axes, Outputs>& layer, const operand_of<2> auto& x,
+                   extent n) {
+  return typed_expression<float, Outputs>{{},
+                                          layer.hidden->expert_output(dynamic::expression(x), n)};
 }
 
 }  // namespace fmoe::detail

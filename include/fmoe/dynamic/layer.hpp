@@ -44,6 +44,12 @@ class layer_of final : public any_layer {
     if constexpr (has_coefficients) return axes<0>;
     else lacks("coefficients");
   }
+  extent axes_of_output() const override {
+    if constexpr (takes_routing) return 2;
+    else
+      return expression_t<decltype(std::declval<const Layer&>()(
+          std::declval<const argument<0, 2>&>()))>::rank;
+  }
   extent expert_count(extent level) const override {
     if constexpr (has_coefficients)
       return at_level(level, [&]<extent Level>(std::integral_constant<extent, Level>) {
@@ -228,8 +234,10 @@ class layer_of final : public any_layer {
 
   template <operand E>
   static dynamic::expression made(const dynamic::expression& x, const E& e) {
-    return {expression_t<E>::rank, x.type(),
-            [y = as_expression(e)](ir::graph& g) { return y.lower(g); }};
+    if constexpr (requires { e.hidden.rank(); }) return e.hidden;  // which may have fewer axes
+    else
+      return {expression_t<E>::rank, x.type(),
+              [y = as_expression(e)](ir::graph& g) { return y.lower(g); }};
   }
 
   template <class F>
@@ -279,7 +287,8 @@ struct layer_parameter {
 template <class Level>
 class compiled_gradients;
 
-// A layer of any kind, [token, input] -> [token, output]. Copies share the weights.
+// A layer of any kind, [token, input] -> [token, output]; a cross-layer transcoder has [token,
+// layer, output]. Copies share the weights.
 class layer {
  public:
   template <class Layer>
@@ -461,6 +470,7 @@ class layer {
   template <class Edit>
   layer edited(std::size_t level, const Edit& edit) const {
     if (layer_->axes_of_coefficients() == 3) return edited_at<1, 3>(level, edit);
+    if (layer_->axes_of_output() == 3) return edited_at<1, 2, 3>(level, edit);
     switch (levels()) {
       case 1: return edited_at<1, 2>(level, edit);
       case 2: return edited_at<2, 2>(level, edit);
@@ -468,9 +478,9 @@ class layer {
       default: return edited_at<4, 2>(level, edit);
     }
   }
-  template <std::size_t Levels, std::size_t Axes, class Edit>
+  template <std::size_t Levels, std::size_t Axes, std::size_t Outputs = 2, class Edit>
   layer edited_at(std::size_t level, const Edit& edit) const {
-    const detail::typed_layer<Levels, Axes> self{layer_};
+    const detail::typed_layer<Levels, Axes, Outputs> self{layer_};
     std::optional<layer> made;
     [&]<std::size_t... Level>(std::index_sequence<Level...>) {
       ((Level == level ? void(made = edit.template operator()<Level>(self)) : void()), ...);
