@@ -46,9 +46,96 @@ constexpr auto cases = {"mixtral",
                         "deepseek_v2_f32.gguf",
                         "deepseek_v2_groups_f32.gguf",
                         "deepseek_v3_f32.gguf",
+                        "glm4_moe_f32.gguf",
                         "llama4.gguf",
                         "gpt_oss.gguf",
                         "gpt_oss_mxfp4.gguf"};
+
+// Rows of mixture_families: each folder has one of FAMILIES in scripts/make_mixture_cases.
+std::vector<std::string> families() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(home)) {
+    const std::string name = entry.path().filename().string(), ending = "_joined";
+    if (!name.ends_with(ending)) continue;
+    names.push_back(name);
+    names.push_back(name.substr(0, name.size() - ending.size()));
+  }
+  return names;
+}
+
+TEST_CASE("each family has the outputs of transformers, in both of its layouts", "[load_mixture]") {
+  extent count = 0;
+  for (const std::string& name : families()) {
+    INFO(name);
+    const std::string of = name.ends_with("_joined") ? name.substr(0, name.size() - 7) : name;
+    const auto want = io::safetensors::read(home / (of + ".io.safetensors"));
+    const auto x = want.get<float, 2>("x", {all, all});
+    CHECK(error_of(evaluate(load_mixture(home / name, 1)(x)), want) < 2e-6);
+    const auto twice = load_mixture<double>(home / name, 1);
+    CHECK(error_of(evaluate(twice(want.get<double, 2>("x", {all, all}))), want) < 2e-7);
+    const auto half = load_mixture<bf16>(home / name, 1, {.narrow = io::narrow});
+    CHECK(error_of(evaluate(half(x)), want) < 0.05);
+    CHECK(std::ranges::equal(evaluate(half.chosen(x)),
+                             evaluate(load_mixture(home / name, 1).chosen(x))));
+    ++count;
+  }
+  CHECK(count == 42);
+}
+
+// The released files have the inputs of a matrix first, and transformers saves it the other way.
+TEST_CASE("the shape tells the order of axes of Qwen3-VL", "[load_mixture]") {
+  const auto want = io::safetensors::read(home / "qwen3_vl_moe.io.safetensors");
+  const auto x = want.get<float, 2>("x", {all, all});
+  CHECK(error_of(evaluate(load_mixture(home / "qwen3_vl_moe_released", 1)(x)), want) < 2e-6);
+  const temporary_folder folder;
+  std::filesystem::copy_file(home / "qwen3_vl_moe/config.json", folder / "config.json");
+  const std::string layer = "model.language_model.layers.1.mlp.";
+  io::safetensors::write(
+      folder / "model.safetensors",
+      {{layer + "gate.weight", random<tensor<float, 2>>({8, 20}, 1)},
+       {layer + "experts.gate_up_proj", random<tensor<float, 3>>({8, 20, 20}, 2)},
+       {layer + "experts.down_proj", random<tensor<float, 3>>({8, 20, 10}, 3)}});
+  const io::error e = caught([&] { load_mixture(folder.path(), 1); });
+  CHECK(e.code == io::errc::shape);
+  CHECK(std::string(e.what()).find("whose order nothing tells") != std::string::npos);
+}
+
+TEST_CASE("a setting may be an array with a number for each layer", "[load_mixture]") {
+  const temporary_folder folder;
+  std::filesystem::copy_file(home / "hunyuan_v1_moe/model.safetensors",
+                             folder / "model.safetensors");
+  put(folder / "config.json",
+      R"({"model_type": "hunyuan_v1_moe", "moe_topk": [2, 3], "num_experts": [4, 8]})");
+  CHECK(load_mixture(folder.path(), 1).route.active == 3);
+}
+
+TEST_CASE("what a family does not do is refused", "[load_mixture]") {
+  const temporary_folder folder;
+  const auto refused = [&](const std::string& family, const std::string& config) {
+    std::filesystem::copy_file(home / family / "model.safetensors", folder / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    put(folder / "config.json", config);
+    const io::error e = caught([&] { load_mixture(folder.path(), 1); });
+    CHECK(e.code == io::errc::schema);
+    return std::string(e.what());
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    INFO(text);
+    CHECK(text.find(part) != text.npos);
+  };
+  has(refused("mixtral", R"({"model_type": "phimoe", "num_experts_per_tok": 2})"),
+      "\"phimoe\", which is no architecture whose mixtures fmoe knows; it knows mixtral, "
+      "minimax, ");
+  has(refused("qwen3_5_moe", R"({"model_type": "qwen3_5_moe_text", "num_experts_per_tok": 2,
+                              "norm_topk_prob": false})"),
+      "which is true in this architecture");
+  has(refused("deepseek_v2", R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2,
+                              "norm_topk_prob": true})"),
+      "which is false in this architecture");
+  has(refused("dots1", R"({"model_type": "dots1", "num_experts_per_tok": 2,
+                        "scoring_func": "softmax"})"),
+      "which is no function of scores that this architecture has: sigmoid is expected");
+}
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
   for (const char* name : cases) {
@@ -360,10 +447,12 @@ TEST_CASE("a mixture accounts for each tensor of its own", "[load_mixture]") {
 TEST_CASE("a balance of experts beside a softmax is refused", "[load_mixture]") {
   const temporary_folder folder;
   std::filesystem::copy_file(home / "deepseek_v3/model.safetensors", folder / "model.safetensors");
-  put(folder / "config.json", R"({"model_type": "qwen3_moe", "num_experts_per_tok": 2})");
+  put(folder / "config.json", R"({"model_type": "deepseek_v2", "num_experts_per_tok": 2})");
   const io::error e = caught([&] { load_mixture(folder.path(), 1); });
   CHECK(e.code == io::errc::conflict);
   CHECK(std::string(e.what()).find("has a balance of experts") != std::string::npos);
+  put(folder / "config.json", R"({"model_type": "qwen3_moe", "num_experts_per_tok": 2})");
+  CHECK(caught([&] { load_mixture(folder.path(), 1); }).code == io::errc::extra_tensor);
 }
 
 }  // namespace

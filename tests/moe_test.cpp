@@ -85,7 +85,7 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
   moe<T>& deepseek = add("DeepSeek-V3");
   share(deepseek);
   deepseek.balance = random<parameter<T, 1>>({n}, 15);
-  deepseek.route.sigmoid_scores = true;
+  deepseek.route.scoring = score_function::sigmoid;
   deepseek.route.weights = weighting::normalized;
   deepseek.route.groups = 3;
   deepseek.route.active_groups = 2;
@@ -93,7 +93,7 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
   moe<T>& llama = add("Llama 4");
   share(llama);
   llama.route.active = 1;
-  llama.route.sigmoid_scores = true;
+  llama.route.scoring = score_function::sigmoid;
   llama.route.weights = weighting::score;
   llama.weighs_input = true;
   moe<T>& gpt = add("gpt-oss");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -28,12 +29,19 @@ inline void replace_infinities(std::string& text) {
   }
 }
 
-// Adds the members of an object that are numbers, strings, or true or false.
+inline bool is_number_of_json(const nlohmann::json& value) { return value.is_number(); }
+
+// Adds the members of an object that are numbers, strings, or true or false, and arrays of numbers,
+// one for each layer, as "2,2".
 inline void add_texts(strings_by_name& to, const std::string& before,
                       const nlohmann::json& object) {
   for (const auto& [name, value] : object.items()) {
     if (value.is_string()) to[before + name] = value.get<std::string>();
     else if (value.is_number() || value.is_boolean()) to[before + name] = value.dump();
+    else if (value.is_array() && !value.empty() && std::ranges::all_of(value, is_number_of_json)) {
+      std::string& text = to[before + name];
+      for (const nlohmann::json& n : value) text.append(text.empty() ? "" : ",").append(n.dump());
+    }
   }
 }
 

@@ -39,7 +39,7 @@ FMOE_INLINE std::optional<std::string> model_config::text(std::string_view name)
   if (found == said_.end()) found = said_.find(std::string(name));
   if (found == said_.end()) return {};
   std::string_view all = found->second;
-  if (!is_gguf() || all.find(',') == all.npos) return found->second;
+  if (all.find(',') == all.npos) return found->second;
   for (extent l = 0; l < layer_ && !all.empty(); ++l)
     all.remove_prefix(std::min(all.find(','), all.size() - 1) + 1);
   return std::string(all.substr(0, all.find(',')));

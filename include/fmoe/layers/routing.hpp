@@ -9,6 +9,9 @@
 
 namespace fmoe {
 
+// What is made of the scores of a token's experts.
+enum class score_function : std::uint8_t { none, sigmoid, softmax };
+
 // Says how tokens and experts are assigned to each other. Top-K has the forms of released models:
 // scores, or their sigmoids, weigh the experts; a bias that balances the experts' load may take
 // part in their ranking alone, and the experts may come from the best groups alone (DeepSeek-V3,
@@ -29,7 +32,7 @@ struct routing {
   // The papers take the softmax over the chosen experts, the released code takes softmax_of_all.
   weighting weights = weighting::softmax;
   // Of top-K:
-  bool sigmoid_scores = false;  // weigh, and rank with a balance or in groups
+  score_function scoring = score_function::none;  // what weighs, and ranks with a balance or groups
   std::size_t groups = 1, active_groups = 1;
   group_score score_of_group = group_score::sum_of_two;
 
@@ -48,7 +51,9 @@ struct routing {
   auto operator()(const operand_of<2> auto& scores) const { return (*this)(scores, {}); }
   template <class T = float>
   auto operator()(const operand_of<2> auto& scores, const parameter<T, 1>& balance) const {
-    const auto weighed = choose(sigmoid_scores, sigmoid(scores), scores);
+    const auto weighed =
+        choose(scoring == score_function::none, scores,
+               choose(scoring == score_function::sigmoid, sigmoid(scores), softmax(scores)));
     const auto balanced = add_bias(weighed, balance);
     const bool is_plain = groups == 1 && balance.empty();
     const auto ranked =
@@ -81,8 +86,12 @@ struct routing {
     file.number("capacity_factor", route.capacity_factor);
     file.number("capacity", route.capacity);
     if (route.how == by::expert_choice && route.capacity == all) file.needed("capacity_factor");
-    file.setting("score_function", route.sigmoid_scores, {{"none", false}, {"sigmoid", true}},
-                 false);
+    using function = std::pair<std::string_view, score_function>;
+    file.setting(
+        "score_function", route.scoring,
+        {function{"none", score_function::none}, function{"sigmoid", score_function::sigmoid},
+         function{"softmax", score_function::softmax}},
+        score_function::none);
     file.number("groups", route.groups, 1);
     file.number("active_groups", route.active_groups, 1);
     file.setting("group_score", route.score_of_group,

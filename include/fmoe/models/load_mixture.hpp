@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Loads the mixture of experts of one layer of a released model: Mixtral, Qwen2-MoE, Qwen3-MoE,
-// OLMoE, DeepSeek-V2 and V3, GLM-4.5, Kimi K2, Llama 4 and gpt-oss, from safetensors or GGUF, also
-// where weights are FP8 with scales, MXFP4, or blocks of ggml.
+// Loads the mixture of experts of one layer of a released model of the families that
+// mixture_families.hpp lists, from safetensors or GGUF, also where weights are FP8 with scales,
+// MXFP4, or blocks of ggml.
 #pragma once
 
 #include <algorithm>
@@ -15,20 +15,22 @@
 #include <fmoe/io/quantized_arrays.hpp>
 #include <fmoe/io/scaled_arrays.hpp>
 #include <fmoe/io/tensors_read.hpp>
-#include <fmoe/models/mixture_names.hpp>
 #include <fmoe/models/mixture_settings.hpp>
 
 namespace fmoe::detail {
 
-// Says in which layers a model has mixtures, behind which prefix, if some have known names; an
-// empty text otherwise. It begins with a semicolon.
-inline std::string where_mixtures_are(const std::vector<std::string>& names,
+// Says in which layers a model has mixtures with the names of its family, and behind which prefix;
+// an empty text if there are none. It begins with a semicolon.
+inline std::string where_mixtures_are(const mixture_family& family,
+                                      const std::vector<std::string>& names,
                                       const std::string& prefix) {
   std::map<std::string, std::set<std::size_t>> layers;  // by prefix
+  std::set<std::string_view> routers;
+  for (const mixture_names& known : family.tensors) routers.insert(known.router);
   for (const std::string& name : names)
-    for (const mixture_names& known : known_mixtures) {
-      if (!name.ends_with('.' + std::string(known.router))) continue;
-      const std::string before = name.substr(0, name.size() - known.router.size() - 1);
+    for (const std::string_view router : routers) {
+      if (!name.ends_with('.' + std::string(router))) continue;
+      const std::string before = name.substr(0, name.size() - router.size() - 1);
       const std::size_t digits = before.find_last_not_of("0123456789") + 1;
       extent number = 0;
       if (is_number(before.substr(digits), number)) layers[before.substr(0, digits)].insert(number);
@@ -54,11 +56,12 @@ class mixture_reader {
 
  public:
   // Throws missing_tensor if the layer has no mixture with known names.
-  mixture_reader(const io::checkpoint& from, std::size_t layer, const load_options& options)
+  mixture_reader(const io::checkpoint& from, const mixture_family& family, std::size_t layer,
+                 const load_options& options)
       : from_(from),
         narrow_(options.narrow),
         extra_(options.extra) {
-    find(layer, options.prefix);
+    find(family, layer, options.prefix);
     const io::array router = at(names_->router);
     router.check_shape({{all, all}});
     experts_ = router.shape()[0];
@@ -85,8 +88,11 @@ class mixture_reader {
         1);
     to.output_bias = stored(biases(names_->output_bias, width_, 0, false), 1);
     if (contains(names_->shared_output)) {
-      to.shared.activated = stored(transposed<number>(names_->shared_activated), 0);
-      to.shared.linear = stored(transposed<number>(names_->shared_linear), 0);
+      const bool is_one = names_->shared_linear.empty();
+      const std::string_view shared_linear =
+          is_one ? names_->shared_activated : names_->shared_linear;
+      to.shared.activated = stored(transposed<number>(names_->shared_activated, 0, is_one), 0);
+      to.shared.linear = stored(transposed<number>(shared_linear, 1, is_one), 0);
       to.shared.output = stored(transposed<number>(names_->shared_output), 0);
       to.shared_gate = vector(names_->shared_gate, width_);
     }
@@ -119,12 +125,22 @@ class mixture_reader {
     return own;
   }
 
-  // Takes the names that most tensors of the layer have.
-  void find(std::size_t layer, const std::string& prefix) {
+  // True if the matrices of all experts have the inputs where the names say.
+  bool has_inputs_there(const mixture_names& names) const {
+    if (is_of_one(names.activated)) return true;
+    const auto router = from_.outline_of(name_of(names.router)).shape(),
+               matrices = from_.outline_of(name_of(names.activated)).shape();
+    return router.size() != 2 || matrices.size() != 3 ||
+           matrices[names.inputs_first ? 1 : 2] == router[1];
+  }
+
+  // Takes the names that most tensors of the layer have; of two with the same tensors, those where
+  // the matrices have the inputs where they should be. Throws shape if both have.
+  void find(const mixture_family& family, std::size_t layer, const std::string& prefix) {
     int most = 0;
     for (const std::string_view start : layer_prefixes) {
       prefix_ = (prefix.empty() ? std::string(start) : prefix) + std::to_string(layer) + '.';
-      for (const mixture_names& names : known_mixtures) {
+      for (const mixture_names& names : family.tensors) {
         if (!contains(names.router) || !contains(names.activated) || !contains(names.output))
           continue;
         int count = 0;
@@ -132,6 +148,15 @@ class mixture_reader {
              {names.shared_output, names.shared_gate, names.balance, names.linear,
               names.router_bias, names.activated_bias, names.output_bias})
           count += contains(name);
+        if (names_ != nullptr && names_->activated == names.activated) {
+          if (has_inputs_there(names) && has_inputs_there(*names_))
+            throw io::error(
+                io::errc::shape,
+                "has matrices with as many inputs as outputs, whose order nothing tells", 0,
+                name_of(names.activated), from_.file());
+          if (has_inputs_there(names)) names_ = &names;
+          continue;
+        }
         if (names_ != nullptr && count <= most) continue;
         names_ = &names;
         most = count;
@@ -139,8 +164,9 @@ class mixture_reader {
       if (names_ != nullptr) return;
     }
     throw io::error(io::errc::missing_tensor,
-                    "has no mixture of experts with names of a model that fmoe knows" +
-                        where_mixtures_are(from_.names(), prefix),
+                    "has no mixture of experts with the names of " +
+                        io::in_quotes(std::string(family.name)) +
+                        where_mixtures_are(family, from_.names(), prefix),
                     0, {}, from_.file());
   }
 
@@ -271,9 +297,14 @@ class mixture_reader {
     return a.reshaped({length}).template get<exact, 1>(narrow_);
   }
 
+  // Of a matrix, or of the first or second half of its rows.
   template <class Number>
-  parameter<Number, 2> transposed(std::string_view name) const {
-    const tensor<Number, 2> m = at(name).template get<Number, 2>(narrow_);
+  parameter<Number, 2> transposed(std::string_view name, extent half = 0,
+                                  bool is_joined = false) const {
+    io::array matrix = at(name);
+    if (is_joined && matrix.shape().size() == 2)
+      matrix = matrix.rows(half * (matrix.shape()[0] / 2), matrix.shape()[0] / 2);
+    const tensor<Number, 2> m = matrix.template get<Number, 2>(narrow_);
     const auto [rows, columns] = m.shape();
     parameter<Number, 2> result({columns, rows});
     Number* const to = elements_to_write(result);
@@ -319,14 +350,14 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
                     "config.json: set the layer's `activation` after load_mixture",
                     0, {}, model.file());
   const auto config = io::model_config::of(model, layer);
-  const detail::mixture_settings settings = detail::settings_of(config);
-  const detail::mixture_reader<T> reader(model, layer, options);
-  detail::check_experts(config, reader.experts());
-  if (reader.has_balance() && !settings.route.sigmoid_scores)
+  const detail::mixture_family& family = detail::family_of(config);
+  const detail::mixture_settings settings = detail::settings_of(config, family);
+  const detail::mixture_reader<T> reader(model, family, layer, options);
+  detail::check_experts(config, family, reader.experts());
+  if (reader.has_balance() && !settings.has_balance)
     throw io::error(io::errc::conflict,
-                    "has a balance of experts, which fmoe knows beside sigmoids, and the settings "
-                    "say softmax, or nothing",
-                    0, {}, model.file());
+                    "has a balance of experts, which this architecture has not beside a softmax", 0,
+                    {}, model.file());
   moe<T> mixture;
   reader.read(mixture);
   mixture.route = settings.route;

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// The families of released mixtures of experts, as rows of data: the names and layouts of their
+// tensors, and what their settings mean. A family that computes what another one does is a row
+// more here, and a case of scripts/make_mixture_cases.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include <fmoe/layers/routing.hpp>
+
+namespace fmoe::detail {
+
+// How a tensor holds the matrices of the gate and of the linear part.
+enum class gate_and_linear : unsigned char {
+  apart,            // two tensors
+  one_after_other,  // one tensor: the outputs of the gate first
+  in_turns,         // one tensor: an output of the gate, then one of the linear part
+};
+
+// Names stand behind the prefix of a model's layer. {} is the number of an expert, if each has a
+// tensor of its own; otherwise the first axis of a tensor is the experts. Empty names do not exist
+// in such models, and those of biases, of balances and of shared experts may be missing.
+struct mixture_names {
+  std::string_view router, activated, linear, output;
+  gate_and_linear joined = gate_and_linear::apart;  // then `linear` is empty
+  bool inputs_first = false;                        // a matrix is [in, out] instead of [out, in]
+  std::string_view router_bias = {}, balance = {};
+  std::string_view activated_bias = {}, linear_bias = {}, output_bias = {};
+  // Of the shared expert; without `shared_linear` the gate and the linear part are one after other.
+  std::string_view shared_activated = {}, shared_linear = {}, shared_output = {}, shared_gate = {};
+};
+
+// Layouts of the names "mlp.": a tensor for each expert, and one for all, as transformers holds
+// them.
+constexpr mixture_names in_mlp(std::string_view router = "mlp.gate.weight") {
+  return {.router = router,
+          .activated = "mlp.experts.{}.gate_proj.weight",
+          .linear = "mlp.experts.{}.up_proj.weight",
+          .output = "mlp.experts.{}.down_proj.weight"};
+}
+constexpr mixture_names joined_in_mlp(std::string_view router = "mlp.gate.weight") {
+  return {.router = router,
+          .activated = "mlp.experts.gate_up_proj",
+          .linear = {},
+          .output = "mlp.experts.down_proj",
+          .joined = gate_and_linear::one_after_other};
+}
+constexpr mixture_names with_balance(mixture_names names, std::string_view balance) {
+  names.balance = balance;
+  return names;
+}
+// With one shared expert of Qwen2-MoE and its gate.
+constexpr mixture_names with_gated(mixture_names names) {
+  names.shared_activated = "mlp.shared_expert.gate_proj.weight";
+  names.shared_linear = "mlp.shared_expert.up_proj.weight";
+  names.shared_output = "mlp.shared_expert.down_proj.weight";
+  names.shared_gate = "mlp.shared_expert_gate.weight";
+  return names;
+}
+// With the shared experts of DeepSeek, which are one.
+constexpr mixture_names with_shared(mixture_names names) {
+  names.shared_activated = "mlp.shared_experts.gate_proj.weight";
+  names.shared_linear = "mlp.shared_experts.up_proj.weight";
+  names.shared_output = "mlp.shared_experts.down_proj.weight";
+  return names;
+}
+constexpr mixture_names with_shared_mlp(mixture_names names) {
+  names.shared_activated = "mlp.shared_mlp.gate_proj.weight";
+  names.shared_linear = "mlp.shared_mlp.up_proj.weight";
+  names.shared_output = "mlp.shared_mlp.down_proj.weight";
+  return names;
+}
+// Of Mixtral, which names its matrices w1, w3 and w2.
+inline constexpr mixture_names in_block_sparse_moe{
+    .router = "block_sparse_moe.gate.weight",
+    .activated = "block_sparse_moe.experts.{}.w1.weight",
+    .linear = "block_sparse_moe.experts.{}.w3.weight",
+    .output = "block_sparse_moe.experts.{}.w2.weight"};
+
+inline constexpr mixture_names mixtral_names[] = {in_block_sparse_moe, joined_in_mlp()};
+inline constexpr mixture_names minimax_m2_names[] = {
+    with_balance(in_block_sparse_moe, "block_sparse_moe.e_score_correction_bias"),
+    with_balance(joined_in_mlp(), "mlp.e_score_correction_bias")};
+inline constexpr mixture_names qwen_names[] = {with_gated(in_mlp()), with_gated(joined_in_mlp())};
+// The released files of Qwen3-VL have the inputs first, which the shape tells.
+inline constexpr mixture_names qwen3_vl_names[] = {in_mlp(), joined_in_mlp(), [] {
+                                                     mixture_names names = joined_in_mlp();
+                                                     names.inputs_first = true;
+                                                     return names;
+                                                   }()};
+inline constexpr mixture_names deepseek_names[] = {
+    with_shared(with_balance(in_mlp(), "mlp.gate.e_score_correction_bias")),
+    with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
+inline constexpr mixture_names exaone_names[] = {
+    with_shared(with_balance(in_mlp(), "mlp.e_score_correction_bias")),
+    with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
+inline constexpr mixture_names ernie_names[] = {
+    with_shared(with_balance(in_mlp(), "mlp.moe_statics.e_score_correction_bias")),
+    with_shared(with_balance(joined_in_mlp(), "mlp.gate.moe_statics.e_score_correction_bias"))};
+inline constexpr mixture_names afmoe_names[] = {
+    with_shared(with_balance(in_mlp("mlp.router.gate.weight"), "mlp.expert_bias")),
+    with_shared(with_balance(joined_in_mlp("mlp.router.gate.weight"), "mlp.expert_bias"))};
+inline constexpr mixture_names hunyuan_names[] = {
+    with_shared_mlp(in_mlp("mlp.gate.wg.weight")),
+    with_shared_mlp(joined_in_mlp("mlp.gate.wg.weight"))};
+inline constexpr mixture_names jamba_names[] = {
+    {.router = "feed_forward.router.weight",
+     .activated = "feed_forward.experts.{}.gate_proj.weight",
+     .linear = "feed_forward.experts.{}.up_proj.weight",
+     .output = "feed_forward.experts.{}.down_proj.weight"},
+    {.router = "feed_forward.router.weight",
+     .activated = "feed_forward.experts.gate_up_proj",
+     .linear = {},
+     .output = "feed_forward.experts.down_proj",
+     .joined = gate_and_linear::one_after_other}};
+inline constexpr mixture_names granite_names[] = {
+    {.router = "block_sparse_moe.router.layer.weight",
+     .activated = "block_sparse_moe.input_linear.weight",
+     .linear = {},
+     .output = "block_sparse_moe.output_linear.weight",
+     .joined = gate_and_linear::one_after_other,
+     .shared_activated = "shared_mlp.input_linear.weight",
+     .shared_output = "shared_mlp.output_linear.weight"},
+    {.router = "block_sparse_moe.router.weight",
+     .activated = "block_sparse_moe.experts.gate_up_proj",
+     .linear = {},
+     .output = "block_sparse_moe.experts.down_proj",
+     .joined = gate_and_linear::one_after_other,
+     .shared_activated = "shared_mlp.input_linear.weight",
+     .shared_output = "shared_mlp.output_linear.weight"}};
+inline constexpr mixture_names llama4_names[] = {
+    {.router = "feed_forward.router.weight",
+     .activated = "feed_forward.experts.gate_up_proj",
+     .linear = {},
+     .output = "feed_forward.experts.down_proj",
+     .joined = gate_and_linear::one_after_other,
+     .inputs_first = true,
+     .shared_activated = "feed_forward.shared_expert.gate_proj.weight",
+     .shared_linear = "feed_forward.shared_expert.up_proj.weight",
+     .shared_output = "feed_forward.shared_expert.down_proj.weight"}};
+// In floating-point numbers, and in MXFP4.
+inline constexpr mixture_names gpt_oss_names[] = {
+    {.router = "mlp.router.weight",
+     .activated = "mlp.experts.gate_up_proj",
+     .linear = {},
+     .output = "mlp.experts.down_proj",
+     .joined = gate_and_linear::in_turns,
+     .inputs_first = true,
+     .router_bias = "mlp.router.bias",
+     .activated_bias = "mlp.experts.gate_up_proj_bias",
+     .output_bias = "mlp.experts.down_proj_bias"},
+    {.router = "mlp.router.weight",
+     .activated = "mlp.experts.gate_up_proj_blocks",
+     .linear = {},
+     .output = "mlp.experts.down_proj_blocks",
+     .joined = gate_and_linear::in_turns,
+     .router_bias = "mlp.router.bias",
+     .activated_bias = "mlp.experts.gate_up_proj_bias",
+     .output_bias = "mlp.experts.down_proj_bias"}};
+// Of every family, and of llama.cpp's converter with fuse_gate_up_exps.
+inline constexpr mixture_names gguf_tensors[] = {{.router = "ffn_gate_inp.weight",
+                                                  .activated = "ffn_gate_exps.weight",
+                                                  .linear = "ffn_up_exps.weight",
+                                                  .output = "ffn_down_exps.weight",
+                                                  .router_bias = "ffn_gate_inp.bias",
+                                                  .balance = "exp_probs_b.bias",
+                                                  .activated_bias = "ffn_gate_exps.bias",
+                                                  .linear_bias = "ffn_up_exps.bias",
+                                                  .output_bias = "ffn_down_exps.bias",
+                                                  .shared_activated = "ffn_gate_shexp.weight",
+                                                  .shared_linear = "ffn_up_shexp.weight",
+                                                  .shared_output = "ffn_down_shexp.weight",
+                                                  .shared_gate = "ffn_gate_inp_shexp.weight"},
+                                                 {.router = "ffn_gate_inp.weight",
+                                                  .activated = "ffn_gate_up_exps.weight",
+                                                  .linear = {},
+                                                  .output = "ffn_down_exps.weight",
+                                                  .joined = gate_and_linear::one_after_other,
+                                                  .router_bias = "ffn_gate_inp.bias",
+                                                  .balance = "exp_probs_b.bias",
+                                                  .activated_bias = "ffn_gate_up_exps.bias",
+                                                  .output_bias = "ffn_down_exps.bias",
+                                                  .shared_activated = "ffn_gate_shexp.weight",
+                                                  .shared_linear = "ffn_up_shexp.weight",
+                                                  .shared_output = "ffn_down_shexp.weight",
+                                                  .shared_gate = "ffn_gate_inp_shexp.weight"}};
+
+// The names of settings in config.json and in GGUF files.
+struct setting_names {
+  std::string_view active = "num_experts_per_tok", normalizes = "norm_topk_prob",
+                   scale = "routed_scaling_factor", groups = "n_group",
+                   active_groups = "topk_group", score_function = "scoring_func";
+};
+inline constexpr setting_names gguf_settings{"expert_used_count",       "expert_weights_norm",
+                                             "expert_weights_scale",    "expert_group_count",
+                                             "expert_group_used_count", "expert_gating_func"};
+
+// What weighs the experts of a token.
+enum class expert_weights : unsigned char {
+  softmax_of_chosen,  // the softmax over the chosen scores
+  softmax,            // the chosen entries of the softmax over all scores
+  sigmoid,            // the sigmoids of the chosen scores
+  said,               // softmax or sigmoid, as the settings say; softmax where they do not
+};
+
+// Whether the weights of a token are divided by their sum.
+enum class normalization : unsigned char {
+  never,
+  always,
+  if_said,      // where the settings say so
+  unless_said,  // where they do not say that it is not so
+};
+
+struct mixture_family {
+  std::string_view name;  // model_type in config.json, or the architecture of a GGUF file
+  std::span<const mixture_names> tensors;
+  expert_weights weights = expert_weights::softmax_of_chosen;
+  normalization normalizes = normalization::never;
+  bool has_groups = false, has_scale = false, has_balance = false;
+  bool weighs_input = false;  // the weight multiplies the input of an expert
+  double limit = 0;           // of a clamped SwiGLU, where the settings do not say another one
+  setting_names settings = {};
+};
+
+// DeepSeek-V3 and those that compute the same.
+constexpr mixture_family like_deepseek_v3(std::string_view name,
+                                          std::span<const mixture_names> tensors = deepseek_names,
+                                          normalization normalizes = normalization::unless_said) {
+  return {.name = name,
+          .tensors = tensors,
+          .weights = expert_weights::sigmoid,
+          .normalizes = normalizes,
+          .has_groups = true,
+          .has_scale = true,
+          .has_balance = true};
+}
+constexpr mixture_family like_qwen(std::string_view name, normalization normalizes,
+                                   std::span<const mixture_names> tensors = qwen_names) {
+  return {.name = name,
+          .tensors = tensors,
+          .weights = expert_weights::softmax,
+          .normalizes = normalizes};
+}
+// What GGUF files call a family.
+constexpr mixture_family in_gguf(std::string_view name, mixture_family family) {
+  family.name = name;
+  family.tensors = gguf_tensors;
+  family.settings = gguf_settings;
+  return family;
+}
+
+inline constexpr mixture_family mixtral_family{.name = "mixtral", .tensors = mixtral_names};
+inline constexpr mixture_family llama4_family{.name = "llama4",
+                                              .tensors = llama4_names,
+                                              .weights = expert_weights::sigmoid,
+                                              .weighs_input = true};
+inline constexpr mixture_family gpt_oss_family{
+    .name = "gpt_oss", .tensors = gpt_oss_names, .limit = 7};
+inline constexpr mixture_family deepseek_v2_family{.name = "deepseek_v2",
+                                                   .tensors = deepseek_names,
+                                                   .weights = expert_weights::softmax,
+                                                   .has_groups = true,
+                                                   .has_scale = true};
+// Files of both versions have this name, and those of V2 may not say which they are.
+inline constexpr mixture_family deepseek_in_gguf{.name = "deepseek2",
+                                                 .tensors = gguf_tensors,
+                                                 .weights = expert_weights::said,
+                                                 .normalizes = normalization::unless_said,
+                                                 .has_groups = true,
+                                                 .has_scale = true,
+                                                 .has_balance = true,
+                                                 .settings = gguf_settings};
+
+inline constexpr mixture_family mixture_families[] = {
+    mixtral_family,
+    {.name = "minimax", .tensors = mixtral_names},
+    {.name = "minimax_m2",
+     .tensors = minimax_m2_names,
+     .weights = expert_weights::sigmoid,
+     .normalizes = normalization::always,
+     .has_balance = true},
+    {.name = "granitemoe", .tensors = granite_names},
+    {.name = "granitemoeshared", .tensors = granite_names},
+    {.name = "granitemoehybrid", .tensors = granite_names},
+    like_qwen("qwen2_moe", normalization::if_said),
+    like_qwen("qwen3_moe", normalization::if_said),
+    like_qwen("qwen3_next", normalization::unless_said),
+    like_qwen("qwen3_5_moe_text", normalization::always),
+    like_qwen("qwen3_vl_moe_text", normalization::always, qwen3_vl_names),
+    like_qwen("olmoe", normalization::if_said),
+    like_qwen("flex_olmo", normalization::if_said),
+    like_qwen("jamba", normalization::never, jamba_names),
+    {.name = "hunyuan_v1_moe",
+     .tensors = hunyuan_names,
+     .weights = expert_weights::softmax,
+     .normalizes = normalization::always,
+     .settings = {.active = "moe_topk"}},
+    {.name = "ernie4_5_moe",
+     .tensors = ernie_names,
+     .weights = expert_weights::softmax,
+     .normalizes = normalization::always,
+     .has_balance = true,
+     .settings = {.active = "moe_k"}},
+    deepseek_v2_family,
+    like_deepseek_v3("deepseek_v3"),
+    like_deepseek_v3("deepseek_v32"),
+    like_deepseek_v3("kimi_k2"),
+    like_deepseek_v3("glm4_moe"),
+    like_deepseek_v3("glm4_moe_lite"),
+    like_deepseek_v3("glm4v_moe_text"),
+    like_deepseek_v3("glm_moe_dsa"),
+    like_deepseek_v3("dots1", deepseek_names, normalization::if_said),
+    like_deepseek_v3("solar_open"),
+    like_deepseek_v3("exaone_moe", exaone_names),
+    {.name = "afmoe",
+     .tensors = afmoe_names,
+     .weights = expert_weights::sigmoid,
+     .normalizes = normalization::always,
+     .has_scale = true,
+     .has_balance = true,
+     .settings = {.scale = "route_scale"}},
+    llama4_family,
+    {.name = "llama4_text",
+     .tensors = llama4_names,
+     .weights = expert_weights::sigmoid,
+     .weighs_input = true},
+    gpt_oss_family,
+    in_gguf("llama", mixtral_family),
+    in_gguf("llama4", llama4_family),
+    in_gguf("qwen2moe", like_qwen("", normalization::if_said)),
+    in_gguf("qwen3moe", like_qwen("", normalization::unless_said)),
+    in_gguf("olmoe", like_qwen("", normalization::if_said)),
+    deepseek_in_gguf,
+    in_gguf("glm4moe", like_deepseek_v3("")),
+    in_gguf("gpt-oss", gpt_oss_family),
+};
+
+// What stands before the number of a layer.
+inline constexpr std::string_view layer_prefixes[] = {
+    "model.layers.", "model.language_model.layers.", "language_model.model.layers.", "blk."};
+
+}  // namespace fmoe::detail
