@@ -200,7 +200,7 @@ class Runner:
 
 
 def runner_of(handle: int) -> Runner:
-    return _runners[handle]
+    return _runners[int(handle)]  # PyTorch 2.7 compiles a second module with a number that is not known yet
 
 
 @torch.library.custom_op("fmoe::layer", mutates_args=(), device_types="cpu")
