@@ -79,7 +79,7 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
                              evaluate(load_mixture(home / name, 1).chosen(x))));
     ++count;
   }
-  CHECK(count == 42);
+  CHECK(count == 44);
 }
 
 // The released files have the inputs of a matrix first, and transformers saves it the other way.
@@ -107,6 +107,24 @@ TEST_CASE("a setting may be an array with a number for each layer", "[load_mixtu
   put(folder / "config.json",
       R"({"model_type": "hunyuan_v1_moe", "moe_topk": [2, 3], "num_experts": [4, 8]})");
   CHECK(load_mixture(folder.path(), 1).route.active == 3);
+}
+
+TEST_CASE("a family says what its settings leave unsaid", "[load_mixture]") {
+  const temporary_folder folder;
+  const auto weights_of = [&](const std::string& family, const std::string& config) {
+    std::filesystem::copy_file(home / family / "model.safetensors", folder / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    put(folder / "config.json", config);
+    return load_mixture(folder.path(), 1).route.weights;
+  };
+  CHECK(weights_of("qwen2_moe", R"({"model_type": "qwen2_moe", "num_experts_per_tok": 3})") ==
+        weighting::softmax_of_all);
+  CHECK(weights_of("qwen3_next", R"({"model_type": "qwen3_next", "num_experts_per_tok": 3})") ==
+        weighting::softmax);
+  CHECK(weights_of("dots1", R"({"model_type": "dots1", "num_experts_per_tok": 3})") ==
+        weighting::score);
+  CHECK(weights_of("dots1", R"({"model_type": "solar_open", "num_experts_per_tok": 3})") ==
+        weighting::normalized);
 }
 
 TEST_CASE("what a family does not do is refused", "[load_mixture]") {
