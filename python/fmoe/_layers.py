@@ -408,8 +408,8 @@ def from_arrays(
     """Makes the layer of these arrays, by the names of the authors' code: a state_dict of PyTorch is such a mapping.
 
     `active` is K where the metadata do not say it. An array that nothing reads is refused, unless a list is passed as `extra`, to which
-    the names of such arrays are added. `type` and `narrow` are those of load. `config` is what the cfg.json or config.json beside a
-    dictionary says, as json.load reads it: of SAELens, eai-sparsify, or dictionary_learning, whose tensors are
+    the names of such arrays are added. `type` and `narrow` are those of load. `config` is what the cfg.json, config.json or config.yaml
+    beside a dictionary says, as a mapping: of SAELens, eai-sparsify, circuit-tracer, or dictionary_learning, whose tensors are
     torch.load("ae.pt", weights_only=True).
     """
     if isinstance(arrays, Mapping):  # batch norms of PyTorch count their calls beside their statistics

@@ -142,6 +142,23 @@ TEST_CASE("both files of a layer of circuit-tracer are needed, and either opens 
   CHECK(caught([&] { load<cross_layer_transcoder<>>(encoder); }).code == errc::extra_tensor);
 }
 
+// circuit-tracer's units, which have no ReLU, may be below 0 there.
+TEST_CASE("a unit of Gemma Scope 2 with a threshold below 0 is a ReLU's", "[io][dictionary]") {
+  const temporary_folder folder;
+  const auto file = folder / "layer_1.safetensors";
+  const auto before = io::safetensors::read(file_of("gemma_scope_2", 1));
+  io::arrays_by_name arrays;
+  for (const io::array& a : before.arrays()) arrays.emplace(a.name(), a);
+  arrays.insert_or_assign("threshold", tensor<float, 1>({units}, std::vector<float>(units, -0.5f)));
+  io::safetensors::write(file, arrays);
+  const auto x = random<tensor<float, 2>>({5, inputs}, 9);
+  const auto layer = load<cross_layer_transcoder<>>(file);
+  const auto z = evaluate(layer.coefficients(x));
+  const auto wanted =
+      evaluate(relu(add_bias(einsum<"ti,ih->th">(x, layer.encoder), layer.encoder_bias)));
+  CHECK(std::ranges::equal(z, wanted));
+}
+
 TEST_CASE("a cross-layer transcoder of Gemma Scope 2 needs the number of its layer", "[io]") {
   const temporary_folder folder;
   const auto file = folder / "params.safetensors";

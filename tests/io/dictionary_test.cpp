@@ -426,6 +426,28 @@ TEST_CASE("thresholds without a cfg.json need to be told whether b_dec is subtra
   }
 }
 
+TEST_CASE("K beside a threshold needs the class of dictionary_learning", "[io][dictionary]") {
+  const io::error e =
+      caught([] { load<sparse_mlp<>>("tests/dictionaries/learned_topk/ae.safetensors"); });
+  CHECK(e.code == errc::missing_setting);
+  CHECK(std::string(e.what()).find("\"dict_class\"") != std::string::npos);
+}
+
+TEST_CASE("what another library does and fmoe does not compute is refused", "[io][dictionary]") {
+  CHECK(caught([] {
+          load<sparse_mlp<>>("tests/dictionaries/sparsify/sae.safetensors",
+                             {.metadata = {{"K", "3"}}});
+        }).code == errc::conflict);  // of its cfg.json
+  const temporary_folder folder;
+  std::filesystem::copy("tests/dictionaries/sparsify/sae.safetensors", folder / "sae.safetensors");
+  put(folder / "cfg.json", R"({"num_latents": 40, "k": 5, "activation": "groupmax"})");
+  CHECK(caught([&] { load<sparse_mlp<>>(folder / "sae.safetensors"); }).code == errc::schema);
+  std::filesystem::copy("tests/dictionaries/gemma_scope_2/params.safetensors",
+                        folder / "params.safetensors");
+  put(folder / "config.json", R"({"architecture": "topk"})");
+  CHECK(caught([&] { load<sparse_mlp<>>(folder / "params.safetensors"); }).code == errc::schema);
+}
+
 TEST_CASE("a cfg.json of another library is passed over", "[io][dictionary]") {
   const temporary_folder folder;
   const auto file = saved(folder, saelens_arrays(), R"({"k": 3})");

@@ -218,6 +218,9 @@ def test_a_config_is_that_of_the_folder(tmp_path):
         assert off(fmoe.from_arrays(state, config=config), io["x"], io["y"]) < 2e-6
     with pytest.raises(TypeError, match="config is a mapping"):
         fmoe.from_arrays(state, config="cfg.json")
+    io = fmoe.read("tests/dictionaries/traced_square.io.safetensors")
+    state = fmoe.read("tests/dictionaries/traced_square/layer_0.safetensors")
+    assert off(fmoe.from_arrays(state, config={"model_kind": "transcoder_set"}), io["x"], io["y"]) < 2e-6
 
 
 CROSS_LAYER = {"relu": "W_enc_{}", "jump_relu": "W_enc_{}", "gemma_scope_2": "layer_{}"}  # one file of each layer

@@ -148,6 +148,8 @@ FMOE_INLINE dictionary_library library_of(const layer_arrays& from, std::string_
     if (config->has("architecture") || config->has("activation_fn_str"))
       return dictionary_library::saelens;
     if (config->has("num_latents") && has("encoder.weight")) return dictionary_library::sparsify;
+    if (config->text("model_kind", "") == "transcoder_set")  // its config.yaml, as a caller says it
+      return dictionary_library::circuit_tracer;
   }
   const auto decoder = from.arrays.find(std::string(prefix).append("W_dec"));
   const bool crosses_layers =  // fmoe's own has no b_dec

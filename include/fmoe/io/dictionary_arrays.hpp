@@ -125,9 +125,13 @@ class dictionary_arrays {
   // Makes numbers below 0 of a vector 0.
   void at_least_0(std::string_view of) {
     if (!has_negative(of)) return;
-    auto numbers = find(of)->get<double, 1>(narrow);
-    for (double& v : numbers) v = std::max(v, 0.0);
-    put(of, of, array(numbers));
+    const array& a = *find(of);
+    const auto above = [&](auto numbers) {
+      for (auto& v : numbers) v = std::max(v, {});
+      put(of, of, array(numbers));
+    };
+    if (a.type() == element_type::f64) above(a.get<double, 1>(narrow));
+    else above(a.get<float, 1>(narrow));
   }
 
   // True for a vector with a number below 0.
