@@ -139,6 +139,7 @@ TEST_CASE("blocks of fewer bits become q8 without rounding") {
   };
   CHECK(is_kept(file_of(ggml_q4_0, little(f16(-0.3f)), 16)));
   CHECK(is_kept(file_of(ggml_q5_0, little(f16(0.7f)), 20)));
+  CHECK(is_kept(file_of(ggml_iq4_nl, little(f16(-0.3f)), 16)));
   CHECK(is_kept(file_of(ggml_mxfp4, "\x76", 16)));  // 2^(118 - 128)
   // f16 has no scale of 2^(2 - 128) or 2^(250 - 128), and Q4_1 has offsets.
   for (const auto& content : {file_of(ggml_mxfp4, "\x02", 16), file_of(ggml_mxfp4, "\xfa", 16),

@@ -26,7 +26,7 @@ inline std::string counted_text(const std::string& text) {
 enum : std::uint32_t { gguf_u8 = 0, gguf_u32 = 4, gguf_f32 = 6, gguf_bool = 7, gguf_text = 8 };
 enum : std::uint32_t { gguf_array = 9, gguf_u64 = 10 };
 enum : std::uint32_t { ggml_f32 = 0, ggml_q4_0 = 2, ggml_q4_1 = 3, ggml_q5_0 = 6, ggml_q8_0 = 8 };
-enum : std::uint32_t { ggml_q4_k = 12, ggml_mxfp4 = 39 };
+enum : std::uint32_t { ggml_q4_k = 12, ggml_iq4_nl = 20, ggml_mxfp4 = 39 };
 
 struct gguf_file {
   std::uint32_t version = 3;

@@ -194,8 +194,8 @@ FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> ex
                             in_quotes(name_of_block_scales(name_)));
     if (type_ >= element_type::q4_0)
       fail(errc::dtype, "is " + type_name +
-                            ", blocks that fmoe does not decode: F64, F32, BF16, F16, Q4_0, Q4_1, "
-                            "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K or MXFP4 is expected");
+                            ", blocks that fmoe does not decode: F64, F32, BF16, F16 or another of "
+                            "ggml's types is expected");
     fail(errc::dtype, "is " + type_name + " and F64, F32, BF16 or F16 is expected");
   }
   check_shape(expected);

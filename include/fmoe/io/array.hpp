@@ -88,7 +88,7 @@ class array {
     return is_scaled() ? dtype::float32 : dtype_of_elements(type_);
   }
   // True if all 32 neighbours, the last axis being innermost, are integers times a scale of their
-  // own: Q8_0, Q5_0, Q4_0 and MXFP4.
+  // own: Q8_0, Q5_0, Q4_0, IQ4_NL and MXFP4.
   bool has_integers_and_scales() const;
   // Writes the integers of the 32 weights that begin with number `first`, and returns their scale.
   float integers_at(extent first, std::int8_t* to) const;

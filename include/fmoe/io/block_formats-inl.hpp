@@ -1,151 +1,84 @@
 // SPDX-License-Identifier: MIT
-// The blocks of ggml, and elements with scales beside them. Every product here is of a scale with
-// an integer and fits a float's 24 bits, so that at most one addition rounds: a compiler may fuse
-// the two or not.
+// The blocks of ggml, and elements with scales beside them. Every product here fits a float's 24
+// bits, so that at most one addition rounds: a compiler may fuse the two or not.
 #pragma once
 
 #include <algorithm>
 
+#include <fmoe/base/compiler.hpp>
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/io/block_formats.hpp>
+#include <fmoe/io/code_book_blocks.hpp>
+#include <fmoe/io/ggml_blocks.hpp>
 #include <fmoe/io/little_endian.hpp>
 
 namespace fmoe::io {
 
 inline unsigned code_at(const std::byte* b) { return std::to_integer<unsigned>(*b); }
-inline float half_at(const std::byte* b) { return static_cast<float>(load_little<f16>(b)); }
 
-// Calls put(i, code - zero) for 32 codes: the low four bits of 16 bytes, then the high ones, each
-// with its bit of `fifth` above them.
+// Calls f with the type of ggml's blocks.
 template <class F>
-void for_nibbles(const std::byte* codes, std::uint32_t fifth, int zero, const F& put) {
-  for (unsigned i = 0; i < 16; ++i) {
-    const unsigned low = (code_at(codes + i) & 15u) | (fifth >> i & 1u) << 4;
-    const unsigned high = code_at(codes + i) >> 4 | (fifth >> (i + 16) & 1u) << 4;
-    put(i, static_cast<int>(low) - zero);
-    put(i + 16, static_cast<int>(high) - zero);
-  }
-}
-
-// Writes integers times d, plus m.
-inline void decode_nibbles(const std::byte* codes, std::uint32_t fifth, int zero, float d, float m,
-                           float* to) {
-  for_nibbles(codes, fifth, zero,
-              [&](unsigned i, int integer) { to[i] = static_cast<float>(integer) * d + m; });
-}
-
-inline constexpr float no_offset = -0.f;  // x + no_offset is x, also where x is -0
-
-inline void decode_q4_0(const std::byte* b, float* to) {
-  decode_nibbles(b + 2, 0, 8, half_at(b), no_offset, to);
-}
-inline void decode_q4_1(const std::byte* b, float* to) {
-  decode_nibbles(b + 4, 0, 0, half_at(b), half_at(b + 2), to);
-}
-inline void decode_q5_0(const std::byte* b, float* to) {
-  decode_nibbles(b + 6, load_little<std::uint32_t>(b + 2), 16, half_at(b), no_offset, to);
-}
-inline void decode_q5_1(const std::byte* b, float* to) {
-  decode_nibbles(b + 8, load_little<std::uint32_t>(b + 4), 0, half_at(b), half_at(b + 2), to);
-}
-inline void decode_q8_0(const std::byte* b, float* to) {
-  const float d = half_at(b);
-  for (unsigned i = 0; i < 32; ++i)
-    to[i] = static_cast<float>(static_cast<std::int8_t>(code_at(b + 2 + i))) * d;
-}
-
-// The scale and the offset of eight parts of a block of 256, in six bits each.
-struct scales_of_six_bits {
-  explicit scales_of_six_bits(const std::byte* b) {
-    for (unsigned i = 0; i < 4; ++i) {
-      const unsigned s = code_at(b + i), m = code_at(b + 4 + i), rest = code_at(b + 8 + i);
-      scale[i] = s & 63u;
-      offset[i] = m & 63u;
-      scale[i + 4] = (rest & 15u) | (s >> 6) << 4;
-      offset[i + 4] = rest >> 4 | (m >> 6) << 4;
-    }
-  }
-  unsigned scale[8], offset[8];
-};
-
-// Q4_K, or with a fifth bit of each number Q5_K.
-inline void decode_k(const std::byte* b, const std::byte* fifth, const std::byte* codes,
-                     float* to) {
-  const float d = half_at(b), m = half_at(b + 2);
-  const scales_of_six_bits s(b + 4);
-  for (unsigned part = 0; part < 8; ++part) {
-    const float scale = d * static_cast<float>(s.scale[part]);
-    const float offset = m * static_cast<float>(s.offset[part]);
-    const std::byte* const from = codes + 32 * (part / 2);
-    const unsigned shift = 4 * (part % 2);
-    for (unsigned i = 0; i < 32; ++i) {
-      const unsigned above = fifth == nullptr ? 0 : (code_at(fifth + i) >> part & 1u) << 4;
-      const unsigned code = (code_at(from + i) >> shift & 15u) | above;
-      to[32 * part + i] = static_cast<float>(code) * scale - offset;
-    }
-  }
-}
-inline void decode_q4_k(const std::byte* b, float* to) { decode_k(b, nullptr, b + 16, to); }
-inline void decode_q5_k(const std::byte* b, float* to) { decode_k(b, b + 16, b + 48, to); }
-
-inline void decode_q6_k(const std::byte* b, float* to) {
-  const float d = half_at(b + 208);
-  for (unsigned part = 0; part < 8; ++part) {  // of 32 numbers
-    const unsigned half = part / 4, quarter = part % 4;
-    const std::byte* const low = b + 64 * half + 32 * (quarter % 2);
-    const std::byte* const high = b + 128 + 32 * half;
-    for (unsigned i = 0; i < 32; ++i) {
-      const unsigned code = (code_at(low + i) >> 4 * (quarter / 2) & 15u) |
-                            (code_at(high + i) >> 2 * quarter & 3u) << 4;
-      const auto scale = static_cast<std::int8_t>(code_at(b + 192 + 2 * part + i / 16));
-      to[32 * part + i] =
-          static_cast<float>(static_cast<int>(code) - 32) * (d * static_cast<float>(scale));
-    }
-  }
-}
-
-inline void decode_mxfp4(const std::byte* b, float* to) {
-  const float scale = half_of_e8m0(static_cast<std::uint8_t>(code_at(b)));
-  for (unsigned i = 0; i < 16; ++i) {
-    to[i] = twice_e2m1(code_at(b + 1 + i)) * scale;
-    to[i + 16] = twice_e2m1(code_at(b + 1 + i) >> 4) * scale;
+auto with_blocks(element_type type, const F& f) {
+  switch (type) {
+    case element_type::q4_0: return f(ggml::q4_0());
+    case element_type::q4_1: return f(ggml::q4_1());
+    case element_type::q5_0: return f(ggml::q5_0());
+    case element_type::q5_1: return f(ggml::q5_1());
+    case element_type::q8_0: return f(ggml::q8_0());
+    case element_type::q2_k: return f(ggml::q2_k());
+    case element_type::q3_k: return f(ggml::q3_k());
+    case element_type::q4_k: return f(ggml::q4_k());
+    case element_type::q5_k: return f(ggml::q5_k());
+    case element_type::q6_k: return f(ggml::q6_k());
+    case element_type::iq4_nl: return f(ggml::iq4_nl());
+    case element_type::iq4_xs: return f(ggml::iq4_xs());
+    case element_type::iq3_xxs: return f(ggml::iq3_xxs());
+    case element_type::iq3_s: return f(ggml::iq3_s());
+    case element_type::iq2_xxs: return f(ggml::iq2_xxs());
+    case element_type::iq2_xs: return f(ggml::iq2_xs());
+    case element_type::iq2_s: return f(ggml::iq2_s());
+    case element_type::iq1_s: return f(ggml::iq1_s());
+    case element_type::iq1_m: return f(ggml::iq1_m());
+    case element_type::tq1_0: return f(ggml::tq1_0());
+    case element_type::tq2_0: return f(ggml::tq2_0());
+    case element_type::nvfp4: return f(ggml::nvfp4());
+    default: return f(ggml::mxfp4());
   }
 }
 
 FMOE_INLINE void decode_blocks(element_type type, const std::byte* blocks, extent count,
                                float* to) {
-  const auto each = [&](const auto& decode) {
-    for (extent i = 0; i < count; ++i)
-      decode(blocks + i * (bits_of(type) / 8), to + i * block_of(type));
-  };
-  switch (type) {
-    case element_type::q4_0: return each(decode_q4_0);
-    case element_type::q4_1: return each(decode_q4_1);
-    case element_type::q5_0: return each(decode_q5_0);
-    case element_type::q5_1: return each(decode_q5_1);
-    case element_type::q8_0: return each(decode_q8_0);
-    case element_type::q4_k: return each(decode_q4_k);
-    case element_type::q5_k: return each(decode_q5_k);
-    case element_type::q6_k: return each(decode_q6_k);
-    default: return each(decode_mxfp4);
-  }
+  with_blocks(type, [&]<class Format>(Format) {
+    constexpr extent size = block_of(Format::type), bytes = bits_of(Format::type) / 8,
+                     part = Format::part, parts = size / part;
+    // A processor reads wide what was written narrow only after a while: some blocks are read
+    // first.
+    constexpr extent some = 256 / size;
+    std::int8_t integers[some * size];
+    float scales[some * parts], offsets[some * parts];
+    auto from = reinterpret_cast<const std::uint8_t*>(blocks);
+    for (extent done = 0, n = 0; done < count; done += n) {
+      n = std::min(some, count - done);
+      for (extent i = 0; i < n; ++i, from += bytes)
+        Format::read(from, integers + size * i, scales + parts * i, offsets + parts * i);
+      for (extent p = 0; p < n * parts; ++p, to += part)
+        FMOE_ROUNDS(1)  // and several at once, in vectors
+      for (extent i = 0; i < part; ++i) {
+        const float product = static_cast<float>(integers[part * p + i]) * scales[p];
+        if constexpr (Format::has_offsets) to[i] = product + offsets[p];
+        else to[i] = product;
+      }
+    }
+  });
 }
 
 FMOE_INLINE float decode_integers(element_type type, const std::byte* b, std::int8_t* to) {
-  const auto put = [to](unsigned i, auto integer) { to[i] = static_cast<std::int8_t>(integer); };
-  switch (type) {
-    case element_type::q4_0: for_nibbles(b + 2, 0, 8, put); return half_at(b);
-    case element_type::q5_0:
-      for_nibbles(b + 6, load_little<std::uint32_t>(b + 2), 16, put);
-      return half_at(b);
-    case element_type::q8_0:
-      for (unsigned i = 0; i < 32; ++i) put(i, code_at(b + 2 + i));
-      return half_at(b);
-    default:
-      for_nibbles(b + 1, 0, 0,
-                  [&](unsigned i, int code) { put(i, twice_e2m1(static_cast<unsigned>(code))); });
-      return half_of_e8m0(static_cast<std::uint8_t>(code_at(b)));
-  }
+  float scale = 0;
+  with_blocks(type, [&]<class Format>(Format) {
+    if constexpr (block_of(Format::type) == 32 && !Format::has_offsets)
+      Format::read(reinterpret_cast<const std::uint8_t*>(b), to, &scale, nullptr);
+  });
+  return scale;
 }
 
 FMOE_INLINE void decode_scaled(element_type type, const std::byte* codes,

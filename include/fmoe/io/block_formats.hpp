@@ -46,10 +46,10 @@ constexpr float from_e4m3(std::uint8_t code) {
 // dtype_of_elements must know the type.
 void decode_blocks(element_type type, const std::byte* blocks, extent count, float* to);
 
-// True for blocks of 32 weights that are integers of 8 bits times one scale.
+// True for blocks of 32 weights that are integers of at most 8 bits times one scale.
 constexpr bool is_integers_and_scale(element_type type) {
   return type == element_type::q8_0 || type == element_type::q5_0 || type == element_type::q4_0 ||
-         type == element_type::mxfp4;
+         type == element_type::mxfp4 || type == element_type::iq4_nl;
 }
 
 // Writes the integers of such a block and returns its scale.

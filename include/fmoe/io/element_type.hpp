@@ -145,16 +145,12 @@ constexpr std::optional<dtype> dtype_of_elements(element_type t) {
     case element_type::f32: return dtype::float32;
     case element_type::bf16: return dtype::bfloat16;
     case element_type::f16: return dtype::float16;
-    case element_type::q4_0:
-    case element_type::q4_1:
-    case element_type::q5_0:
-    case element_type::q5_1:
-    case element_type::q8_0:
-    case element_type::q4_k:
-    case element_type::q5_k:
-    case element_type::q6_k:
-    case element_type::mxfp4: return dtype::float32;
-    default: return std::nullopt;
+    case element_type::q8_1:
+    case element_type::q8_k:
+    case element_type::q1_0: return std::nullopt;
+    default:
+      if (t >= element_type::q4_0) return dtype::float32;
+      return std::nullopt;
   }
 }
 

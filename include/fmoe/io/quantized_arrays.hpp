@@ -3,8 +3,8 @@
 // the scales another one, named NAME.scale, of F16 for q8 and F32 for q8c. Weight i along the axis
 // on which the two shapes differ is integer i times scale i / 32, or times the only scale of the
 // axis. An axis of two labels, "d(nl)", is split in the shape of the scales. In GGUF files Q8_0 is
-// the same as q8, with scale and integers of a block side by side, and the integers of Q5_0, Q4_0
-// and MXFP4 have fewer bits.
+// the same as q8, with scale and integers of a block side by side, and so are Q5_0, Q4_0, IQ4_NL
+// and MXFP4, whose integers are stored in fewer bits.
 #pragma once
 
 #include <algorithm>
