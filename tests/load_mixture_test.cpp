@@ -40,9 +40,15 @@ constexpr auto cases = {"mixtral",
                         "gpt_oss",
                         "deepseek_v3_fp8",
                         "deepseek_v3_fp8_tensor",
+                        "deepseek_v3_fp8_channel",
+                        "qwen3_moe_int8_channel",
+                        "kimi_k2_int4",
+                        "qwen3_moe_int4_zeros",
+                        "qwen3_moe_nvfp4",
                         "gpt_oss_mxfp4",
                         "qwen3_moe_q8_0.gguf",
                         "qwen3_moe_q4_0.gguf",
+                        "qwen3_moe_nvfp4_factors.gguf",
                         "deepseek_v2_f32.gguf",
                         "deepseek_v2_groups_f32.gguf",
                         "deepseek_v3_f32.gguf",
@@ -241,7 +247,7 @@ void check_quantized(const std::filesystem::path& file) {
 
 // Their files have integers and scales that q8 has, too.
 constexpr auto kept_in_8_bits = {"qwen3_moe_q8_0.gguf", "qwen3_moe_q4_0.gguf", "gpt_oss_mxfp4",
-                                 "gpt_oss_mxfp4.gguf"};
+                                 "gpt_oss_mxfp4.gguf", "kimi_k2_int4"};
 
 TEST_CASE("experts of integers and scales are kept in 8 bits", "[load_mixture]") {
   for (const char* name : kept_in_8_bits) {

@@ -15,12 +15,16 @@ namespace fmoe::python {
 
 using namespace nb::literals;
 
-// The array of this name, as with_scales makes it of the checkpoint's.
+// The weight of this name, or of the codes of this name.
 io::array weights_in(const io::checkpoint& from, const std::string& name) {
-  io::arrays_by_name found{{name, from.at(name)}};
-  const std::string scales = io::name_of_block_scales(name);
-  if (from.contains(scales)) found.emplace(scales, from.at(scales));
-  return io::with_scales(std::move(found)).at(name);
+  constexpr std::string_view packed = "_packed";
+  const auto find = [&](const std::string& part) {
+    return from.contains(part) ? std::optional(from.at(part)) : std::nullopt;
+  };
+  const bool is_packed = name.ends_with(packed);
+  const auto found =
+      io::weight_of(is_packed ? name.substr(0, name.size() - packed.size()) : name, find);
+  return found ? *found : from.at(name);
 }
 
 nb::object numpy_of(const io::array& a) {

@@ -30,6 +30,25 @@ io::safetensors small_mumoe_file(const io::strings_by_name& metadata) {
   return io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "mumoe.safetensors");
 }
 
+template <class T>
+io::array zeros_of(const std::vector<std::size_t>& shape) {
+  const std::vector<T> zeros(detail::element_count(shape));
+  if constexpr (std::is_same_v<T, float>)
+    return {io::element_type::f32, shape, std::as_bytes(std::span(zeros))};
+  else return {shape, std::span<const T>(zeros)};
+}
+io::array shape_of_weight() { return {{2}, std::span<const int>(std::vector{24, 64})}; }
+
+// Reads the weight w [24, 64] of four bits as compressed-tensors has it, with these arrays in place
+// of its own.
+void compressed_with(io::arrays_by_name arrays) {
+  arrays.insert({{"w_packed", zeros_of<std::int32_t>({24, 8})}, {"w_scale", zeros_of<float>({24, 2})}});
+  const auto file = io::safetensors::parse(io::safetensors::serialize(arrays));
+  io::weight_of("w", [&](const std::string& name) {
+    return file.contains(name) ? std::optional(file.at(name)) : std::nullopt;
+  });
+}
+
 // clang-format off: scripts/errors_page reads the table.
 const failure file_errors[] = {
     {R"([io] "layer.safetensors": [mumoe] 'i' is 7 in the experts, and their input has 8 columns (shape))",
@@ -94,12 +113,26 @@ const failure file_errors[] = {
 [] { io::gguf::read("tests/io/blocks.gguf").value<int>("a.f32"); }},
 {R"([io] "tests/io/part-00001-of-00003.gguf": is a part of the model, which is not there (io))", "A GGUF model lies in several files, and one of them is missing.", "Put all parts into one folder, under the names that they were made with.",
 [] { io::checkpoint::open("tests/io/part-00002-of-00003.gguf"); }},
-{R"([io] "mxd.safetensors": tensor "W_enc" is F8_E4M3, and its scales are expected beside it as "W_enc_scale_inv" (dtype))", "The weights are FP8, and the file has no scales of their blocks, named `W_enc_scale_inv`.", "Convert the weights, or write their scales beside them as DeepSeek-V3 does.",
+{R"([io] "mxd.safetensors": tensor "W_enc" is F8_E4M3, and its scales are expected beside it as "W_enc_scale_inv" or "W_enc_scale" (dtype))", "The weights are FP8, and the file has no scales of them, named `W_enc_scale_inv` or `W_enc_scale`.", "Convert the weights, or write their scales beside them as DeepSeek-V3 or compressed-tensors does.",
 [] { load<mxd<>>(small_file({{"W_enc", io::array(io::element_type::f8_e4m3, {8, 16}, std::vector<std::byte>(128))}})); }},
-{R"([io] tensor "w_scale_inv" is [2, 1] and [1, 2] is expected (shape))", "The scales of FP8 weights are neither one for each matrix nor one for each block of 128 x 128.", "Write one scale, or as many as the weights have blocks, where the last ones may be smaller.",
-[] { io::fp8_weights(io::array(io::element_type::f8_e4m3, {128, 256}, std::vector<std::byte>(32768)), io::safetensors::parse(io::safetensors::serialize({{"w_scale_inv", tensor<float, 2>({2, 1})}})).at("w_scale_inv")); }},
-{R"([io] is F8_E4M3 with scales I8: F8_E4M3 with F32 or F4 with U8 is expected (dtype))", "There are no such weights with scales.", "Pass codes and scales as `fp8_weights` and `mxfp4_weights` take them.",
+{R"([io] tensor "w_scale_inv" is [3, 1] and [1, 2] is expected (shape))", "The scales of FP8 weights are not one for each matrix, each row or each block of 128 x 128, and do not divide the axes evenly.", "Write one scale, or as many as the weights have rows or blocks, where the last ones may be smaller.",
+[] { io::fp8_weights(io::array(io::element_type::f8_e4m3, {128, 256}, std::vector<std::byte>(32768)), io::safetensors::parse(io::safetensors::serialize({{"w_scale_inv", tensor<float, 2>({3, 1})}})).at("w_scale_inv")); }},
+{R"([io] is F8_E4M3 with scales I8: F8_E4M3, F4, I8, I4 or blocks of ggml with scales of floating-point numbers are expected, or F8_E4M3 or F4 with F8_E8M0 or U8, or F4 with F8_E4M3 (dtype))", "There are no such weights with scales.", "Pass codes and scales as `fp8_weights` and `mxfp4_weights` take them.",
 [] { io::array(io::element_type::f8_e4m3, {2}, std::vector<std::byte>(2)).scaled(io::array({1}, std::span<const std::int8_t>(std::vector<std::int8_t>(1))), 1, 2); }},
+{R"([io] tensor "w_packed" is [24, 7] of I32, which is not [24, 64] in four bits: fmoe reads whole words of eight numbers (shape))", "The words of compressed-tensors hold other integers than those of four bits, or a row ends within a word.", "Decompress the weights with compressed-tensors, and save the floats.",
+[] { compressed_with({{"w_packed", zeros_of<std::int32_t>({24, 7})}, {"w_shape", shape_of_weight()}}); }},
+{R"([io] tensor "w_scale" is [24, 5], which does not divide rows of 64 evenly (shape))", "The groups of weights that share a scale are not all of one size.", "Decompress the weights with the library that wrote them.",
+[] { compressed_with({{"w_scale", zeros_of<float>({24, 5})}, {"w_shape", shape_of_weight()}}); }},
+{R"([io] tensor "w_shape" is missing, and has the shape of "w_packed" (missing_tensor))", "compressed-tensors writes the shape of a packed weight beside it, and the file lacks it.", "Save the model with all of its tensors.",
+[] { compressed_with({}); }},
+{R"([io] tensor "w_g_idx" gives columns groups of their own, which fmoe does not read (extra_tensor))", "The weights were quantised with the columns in the order of their activations.", "Decompress the weights with compressed-tensors, and save the floats.",
+[] { compressed_with({{"w_g_idx", zeros_of<std::int32_t>({64})}}); }},
+{R"([io] tensor "w_zero_point" is F32, the codes of 0 of I4: I8 of I8, and I32 of I4 in blocks of one row, are expected (dtype))", "The codes of 0 beside a weight are of a type that compressed-tensors does not write.", "Decompress the weights with the library that wrote them.",
+[] { compressed_with({{"w_zero_point", zeros_of<float>({3, 2})}, {"w_shape", shape_of_weight()}}); }},
+{R"([io] tensor "w_scale_2" is [3] and one number, or one for each matrix, is expected (shape))", "The second scales of NVFP4 are not as many as matrices.", "Write one for the weight, or one for each of its matrices.",
+[] { compressed_with({{"w_packed", zeros_of<std::uint8_t>({24, 32})}, {"w_scale_2", tensor<float, 1>({3})}}); }},
+{R"([io] tensor "w_packed" is [], which has no rows of codes (shape))", "A packed weight has no axes.", "Write it as [o, i / 8].",
+[] { compressed_with({{"w_packed", zeros_of<std::int32_t>({})}, {"w_shape", shape_of_weight()}}); }},
 {R"([io] tensor "w" has scales beside it: write the floats that get makes of it (dtype))", "safetensors files have no elements with scales.", "`io::array(a.get<float, 2>())` has the same numbers.",
 [] {
 const io::array codes(io::element_type::f8_e4m3, {1, 2}, std::vector<std::byte>(2));

@@ -252,6 +252,78 @@ TEST_CASE("MXFP4 weights of GPT-OSS are those of transformers") {
         }).code == io::errc::dtype);
 }
 
+TEST_CASE("weights of compressed-tensors, ModelOpt and E8M0 are those of their libraries") {
+  const auto file = io::safetensors::read("tests/io/compressed.safetensors");
+  io::arrays_by_name arrays;
+  for (const io::array& a : file.arrays()) arrays.emplace(a.name(), a);
+  const io::arrays_by_name joined = io::with_scales(arrays);
+  std::size_t count = 0;
+  for (const auto& [name, wanted] : arrays) {
+    if (!name.ends_with(".want") || name == "e8m0.want") continue;
+    INFO(name);
+    ++count;
+    const std::string format = name.substr(0, name.size() - 5);
+    const io::array& a = joined.at(format + ".weight");
+    const auto found = a.get<float, 2>({24, 64});
+    CHECK(differences(numbers(found), numbers(wanted.get<float, 2>())) == 0);
+    // Some rows have the scales of their blocks.
+    CHECK(differences(numbers(a.rows(9, 15).rows(2, 5).get<float, 2>()),
+                      numbers(found).subspan(64 * 11, 64 * 5)) == 0);
+    // Nothing is left but the weight and what is wanted.
+    for (const auto& [other, rest] : joined)
+      if (other.starts_with(format + '.')) CHECK((other == format + ".weight" || other == name));
+  }
+  CHECK(count == 12);
+  const auto powers = joined.at("e8m0.weight").get<float, 2>({130, 200});
+  const auto wanted = file.get<float, 2>("e8m0.want");
+  const std::size_t rows[] = {0, 1, 127, 128, 129};
+  for (std::size_t i = 0; i < std::size(rows); ++i)
+    CHECK(differences(numbers(powers).subspan(200 * rows[i], 200),
+                      numbers(wanted).subspan(200 * i, 200)) == 0);
+
+  // The shapes alone are enough for a plan.
+  io::arrays_by_name outlines;
+  for (const auto& [name, a] : arrays) outlines.emplace(name, a.outlined());
+  for (const auto& [name, a] : io::with_scales(outlines))
+    if (name.ends_with(".weight")) CHECK(a.shape() == joined.at(name).shape());
+}
+
+TEST_CASE("arrays that do not belong together are refused") {
+  const auto file = io::safetensors::read("tests/io/compressed.safetensors");
+  // What makes FORMAT.weight, with one of its arrays replaced, or without it.
+  const auto without = [&](const std::string& format, const std::string& ending,
+                           const io::array* other = nullptr) {
+    return caught([&] {
+      io::weight_of(format + ".weight", [&](const std::string& name) -> std::optional<io::array> {
+        if (name == format + ending) return other == nullptr ? std::nullopt : std::optional(*other);
+        return file.contains(name) ? std::optional(file.at(name)) : std::nullopt;
+      });
+    });
+  };
+  const auto f32 = [](std::vector<extent> shape) {
+    const std::vector<std::byte> zeros(4 * fmoe::detail::element_count(shape));
+    return io::array(element_type::f32, std::move(shape), zeros);
+  };
+  const io::array words(element_type::i32, {24, 7}, std::vector<std::byte>(4 * 24 * 7)),
+      other_shape(element_type::i64, {2}, file.at("int4.weight_shape").rows(0, 2).bytes()),
+      order(element_type::i32, {64}, std::vector<std::byte>(4 * 64)),
+      scales = f32({24, 5}), many = f32({3}), one = f32({1});
+  CHECK(without("int4", ".weight_shape").tensor == "int4.weight_shape");
+  CHECK(without("int4", ".weight_shape").code == io::errc::missing_tensor);
+  CHECK(without("int4", ".weight_packed", &words).code == io::errc::shape);
+  CHECK(without("int4", ".weight_scale", &scales).code == io::errc::shape);
+  CHECK(without("int4", ".weight_g_idx", &order).code == io::errc::extra_tensor);
+  CHECK(without("int4_zeros", ".weight_zero_point", &one).code == io::errc::dtype);
+  CHECK(without("int4_zeros", ".weight_zero_point", &words).code == io::errc::shape);
+  CHECK(without("int8_zeros", ".weight_zero_point", &one).code == io::errc::shape);
+  CHECK(without("nvfp4", ".weight_scale", &scales).code == io::errc::shape);
+  CHECK(without("nvfp4", ".weight_global_scale", &many).code == io::errc::shape);
+  CHECK(without("fp8_block", ".weight_scale", &scales).code == io::errc::shape);
+  CHECK(without("int8_channel", ".weight_scale", &scales).code == io::errc::shape);
+  const io::array bytes(element_type::u8, {24, 1}, std::vector<std::byte>(24));
+  CHECK(without("int8_channel", ".weight_scale", &bytes).code == io::errc::dtype);
+}
+
 TEST_CASE("arrays meet their scales by name") {
   io::arrays_by_name arrays;
   for (const io::array& a : scaled().arrays()) arrays.emplace(a.name(), a);

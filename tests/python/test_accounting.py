@@ -312,12 +312,6 @@ def test_a_pointer_of_git_lfs_is_told():
         fmoe.load_mixture(MIXTURES / "pointer_instead_of_a_file", 0)
 
 
-def test_scales_of_channels_are_named():
-    told = 'is F8_E4M3 with the scales of channels ".*_proj.weight_scale", which fmoe does not read: .* as ".*_proj.weight_scale_inv"'
-    with pytest.raises(fmoe.FileError, match=told):
-        fmoe.load_mixture("tests/mixtures/factors_of_channels", 0)
-
-
 def changed(folder, to, config=(), **more):
     """A copy of the folder of a model, with other settings and with more tensors of its mixture."""
     arrays = dict(fmoe.read(folder))

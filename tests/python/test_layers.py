@@ -157,6 +157,12 @@ def test_files_of_ggml_and_weights_with_scales_are_read():
     assert np.array_equal(scaled["mxfp4_blocks"], scaled["mxfp4.want"])
     with pytest.raises(fmoe.FileError, match="F8_E4M3"):
         scaled["codes"]
+    compressed = fmoe.read("tests/io/compressed.safetensors")
+    forms = [name[:-5] for name in compressed if name.endswith(".want") and name != "e8m0.want"]
+    assert len(forms) == 12
+    for form in forms:
+        name = next(form + ending for ending in (".weight", ".weight_packed") if form + ending in compressed)
+        assert np.array_equal(compressed[name].view(np.uint32), compressed[form + ".want"].view(np.uint32))
 
 
 def test_blocks_that_nothing_decodes_are_refused_by_their_type(tmp_path):

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <initializer_list>
 #include <utility>
 
 #include <fmoe/io/array.hpp>
-#include <fmoe/io/scaled_arrays.hpp>
 
 namespace fmoe::io {
 
@@ -124,39 +124,89 @@ FMOE_INLINE array array::rows(extent first, extent count) const {
 
 struct array::scales_beside {
   element_scales scales;
-  std::shared_ptr<const void> owner;
+  std::vector<float> whole;
+  std::shared_ptr<const void> owner, owner_of_zeros;
 };
 
 FMOE_INLINE array array::scaled(const array& scales, extent block_rows,
                                 extent block_columns) const {
-  const bool is_f4 = type_ == element_type::f4 && scales.type_ == element_type::u8;
-  const bool is_f8 = type_ == element_type::f8_e4m3 && scales.type_ == element_type::f32;
-  if (!is_f4 && !is_f8)
+  return scaled(scales, block_rows, block_columns, {});
+}
+
+FMOE_INLINE array array::scaled(const array& scales, extent block_rows, extent block_columns,
+                                const scales_of_scales& more) const {
+  const auto is_one_of = [](element_type type, std::initializer_list<element_type> types) {
+    return std::ranges::count(types, type) != 0;
+  };
+  using enum element_type;
+  const bool are_floats = is_one_of(scales.type_, {f64, f32, f16, bf16}),
+             are_powers = is_one_of(scales.type_, {f8_e8m0, u8});
+  const bool is_known =
+      block_of(type_) > 1 || is_one_of(type_, {i8, i4})
+          ? are_floats
+          : (type_ == f8_e4m3 && (are_floats || are_powers)) ||
+                (type_ == f4 && (are_floats || are_powers || scales.type_ == f8_e4m3));
+  if (!is_known)
     fail(errc::dtype, "is " + std::string(name_of(type_)) + " with scales " +
                           std::string(name_of(scales.type_)) +
-                          ": F8_E4M3 with F32 or F4 with U8 is expected");
+                          ": F8_E4M3, F4, I8, I4 or blocks of ggml with scales of floating-point "
+                          "numbers are expected, or F8_E4M3 or F4 with F8_E8M0 or U8, or F4 with "
+                          "F8_E4M3");
   std::vector<extent> blocks = shape_;
   const extent rank = shape_.size();
   const extent columns = rank == 0 ? 1 : shape_[rank - 1], rows = rank < 2 ? 1 : shape_[rank - 2];
   if (rank > 0) blocks[rank - 1] = divide_up(columns, block_columns);
   if (rank > 1) blocks[rank - 2] = divide_up(rows, block_rows);
   scales.check_shape(blocks);
+  const auto beside = std::make_shared<scales_beside>(
+      scales_beside{{scales.type_, scales.bytes_, rows, columns, block_rows, block_columns},
+                    {},
+                    scales.owner_,
+                    nullptr});
+  if (more.whole != nullptr) {
+    const extent matrices = rank < 3 ? 1 : element_count(std::span(shape_).first(rank - 2)),
+                 numbers = element_count(more.whole->shape_);
+    if (numbers != 1 && numbers != matrices)
+      more.whole->fail(errc::shape, "is " + text_of(more.whole->shape_) +
+                                        " and one number, or one for each matrix, is expected");
+    const any_tensor floats =
+        more.whole->elements_as(dtype::float32, more.whole->shape_, narrowing::allow);
+    if (!more.whole->is_outline_) {
+      const auto* const first = static_cast<const float*>(floats.elements->data());
+      beside->whole.assign(matrices, *first);
+      if (numbers == matrices) beside->whole.assign(first, first + matrices);
+    }
+    beside->scales.whole = beside->whole;
+    beside->scales.is_divided = more.is_divided;
+  }
+  if (more.zeros != nullptr) {
+    const bool are_packed = type_ == i4 && block_rows == 1 && more.zeros->type_ == i32;
+    if (!are_packed && (type_ != i8 || more.zeros->type_ != i8))
+      more.zeros->fail(errc::dtype,
+                       "is " + std::string(name_of(more.zeros->type_)) + ", the codes of 0 of " +
+                           std::string(name_of(type_)) +
+                           ": I8 of I8, and I32 of I4 in blocks of one row, are expected");
+    if (are_packed && rank > 1) blocks[rank - 2] = divide_up(rows, 8);
+    more.zeros->check_shape(blocks);
+    beside->scales.zeros = more.zeros->bytes_;
+    beside->owner_of_zeros = more.zeros->owner_;
+  }
   array result = *this;
-  result.scales_ = std::make_shared<const scales_beside>(scales_beside{
-      {scales.type_, scales.bytes_, rows, columns, block_rows, block_columns}, scales.owner_});
+  result.scales_ = beside;
   return result;
 }
 
 FMOE_INLINE bool array::has_integers_and_scales() const {
   if (!is_scaled()) return is_integers_and_scale(type_);
   const element_scales& s = scales_->scales;
-  return type_ == element_type::f4 && s.block_rows == 1 && s.block_columns == 32 &&
-         s.columns % 32 == 0;
+  const bool has_four_bits = type_ == element_type::f4 || type_ == element_type::i4;
+  return has_four_bits && s.columns % 32 == 0 &&
+         (s.block_columns % 32 == 0 || s.block_columns >= s.columns);
 }
 
 FMOE_INLINE float array::integers_at(extent first, std::int8_t* to) const {
   const std::byte* const codes = bytes_.data() + first / block_of(type_) * bits_of(type_) / 8;
-  return is_scaled() ? decode_integers(codes, scales_->scales, first_ + first, to)
+  return is_scaled() ? decode_integers(type_, codes, scales_->scales, first_ + first, to)
                      : decode_integers(type_, codes, to);
 }
 
@@ -172,8 +222,9 @@ void array::copy_numbers_to(To* to, extent count) const {
     });
   const auto decode = [&](extent first, extent n, float* floats) {
     const std::byte* const from = bytes_.data() + first / block * bits_of(type_) / 8;
-    if (is_scaled()) decode_scaled(type_, from, scales_->scales, first_ + first, n, floats);
-    else decode_blocks(type_, from, n / block, floats);
+    if (block == 1) return decode_scaled(type_, from, scales_->scales, first_ + first, n, floats);
+    decode_blocks(type_, from, n / block, floats);
+    if (is_scaled()) multiply_by_scales(scales_->scales, first_ + first, n, floats);
   };
   if constexpr (std::is_same_v<To, float>) return decode(0, count, to);
   std::vector<float> some(std::min<extent>(count, 4096));
@@ -191,7 +242,7 @@ FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> ex
     const std::string type_name(name_of(type_));
     if (type_ == element_type::f8_e4m3)
       fail(errc::dtype, "is F8_E4M3, and its scales are expected beside it as " +
-                            in_quotes(name_of_block_scales(name_)));
+                            in_quotes(name_ + "_scale_inv") + " or " + in_quotes(name_ + "_scale"));
     if (type_ >= element_type::q4_0)
       fail(errc::dtype, "is " + type_name +
                             ", blocks that fmoe does not decode: F64, F32, BF16, F16 or another of "

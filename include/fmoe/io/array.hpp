@@ -34,6 +34,18 @@ concept integer = std::integral<T> && !std::same_as<T, bool> && !std::same_as<T,
 
 std::string text_of(std::span<const extent> shape);
 
+class array;
+
+// What there is beside scales: a floating-point number for each matrix or for all (`whole`), with
+// which scales are multiplied, or by which they are divided; and the codes of 0, of I8 with the
+// shape of the scales, and of I4 in blocks of one row I32 [.., ceil(rows / 8), blocks of a row],
+// each word those of eight rows.
+struct scales_of_scales {
+  const array* whole = nullptr;
+  bool is_divided = false;
+  const array* zeros = nullptr;
+};
+
 // An array of a file, in the type that it has there.
 class array {
  public:
@@ -72,10 +84,12 @@ class array {
     static_assert(never<E>, "an expression has no elements; fmoe::evaluate(expression) has");
   }
 
-  // Returns this array, F8_E4M3 or F4, as the products of its elements and these scales, F32 or U8
-  // that count as E8M0. The last two axes are divided into blocks of this size, an array of one
-  // axis along it, and the scales have an entry for each block. Throws dtype, and shape unless the
-  // scales have the number of blocks that each axis has.
+  // Returns this array, of F8_E4M3, I8, F4 or I4, or of blocks of ggml, as the products of its
+  // elements and these scales, which element_scales describes. The last two axes are divided into
+  // blocks of this size, an array of one axis along it, and the scales have an entry for each
+  // block. Throws dtype, and shape unless the scales have the number of blocks that each axis has.
+  array scaled(const array& scales, extent block_rows, extent block_columns,
+               const scales_of_scales& more) const;
   array scaled(const array& scales, extent block_rows, extent block_columns) const;
 
   element_type type() const { return type_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The blocks of ggml, and elements with scales beside them. Every product here fits a float's 24
-// bits, so that at most one addition rounds: a compiler may fuse the two or not.
+// The blocks of ggml, and elements with scales beside them. A product that is added to something
+// fits a float's 24 bits, so that a compiler may fuse the two or not.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,6 @@
 #include <fmoe/io/little_endian.hpp>
 
 namespace fmoe::io {
-
-inline unsigned code_at(const std::byte* b) { return std::to_integer<unsigned>(*b); }
 
 // Calls f with the type of ggml's blocks.
 template <class F>
@@ -81,36 +79,108 @@ FMOE_INLINE float decode_integers(element_type type, const std::byte* b, std::in
   return scale;
 }
 
-FMOE_INLINE void decode_scaled(element_type type, const std::byte* codes,
-                               const element_scales& scales, extent first, extent count,
-                               float* to) {
-  const extent across = divide_up(scales.columns, scales.block_columns),
-               down = divide_up(scales.rows, scales.block_rows);
-  for (extent done = 0, run = 0; done < count; done += run) {
-    const extent at = first + done, column = at % scales.columns, row = at / scales.columns;
-    const extent scale =
-        (row / scales.rows * down + row % scales.rows / scales.block_rows) * across +
-        column / scales.block_columns;
-    run = std::min({scales.block_columns - column % scales.block_columns, scales.columns - column,
-                    count - done});
-    float* const y = to + done;
-    if (type == element_type::f4) {
-      const float s = half_of_e8m0(static_cast<std::uint8_t>(code_at(scales.bytes.data() + scale)));
-      for (extent i = 0; i < run; ++i)
-        y[i] = twice_e2m1(code_at(codes + (done + i) / 2) >> 4 * ((done + i) % 2)) * s;
-    } else {
-      const auto s = load_little<float>(scales.bytes.data() + 4 * scale);
-      for (extent i = 0; i < run; ++i)
-        y[i] = from_e4m3(static_cast<std::uint8_t>(code_at(codes + done + i))) * s;
+// Returns a scale of this matrix, or half of it, which is what meets twice the numbers of E2M1.
+inline float scale_at(const element_scales& s, extent block, extent matrix, bool is_half) {
+  const std::byte* const b = s.bytes.data() + block * bits_of(s.type) / 8;
+  const auto half_of = [&](float scale) { return is_half ? 0.5f * scale : scale; };
+  const float scale = [&] {
+    switch (s.type) {
+      case element_type::f64: return half_of(static_cast<float>(load_little<double>(b)));
+      case element_type::f32: return half_of(load_little<float>(b));
+      case element_type::f16: return half_of(static_cast<float>(load_little<f16>(b)));
+      case element_type::bf16: return half_of(static_cast<float>(load_little<bf16>(b)));
+      case element_type::f8_e4m3: return half_of(from_e4m3(std::to_integer<std::uint8_t>(*b)));
+      default: {
+        const float half = half_of_e8m0(std::to_integer<std::uint8_t>(*b));
+        return is_half ? half : 2 * half;
+      }
+    }
+  }();
+  if (s.whole.empty()) return scale;
+  return s.is_divided ? scale / s.whole[matrix] : scale * s.whole[matrix];
+}
+
+// Returns the code of 0 in the block of this number, which is `column` in its row of the matrix.
+inline int zero_at(element_type type, const element_scales& s, extent block, extent row,
+                   extent matrix, extent column) {
+  if (s.zeros.empty()) return type == element_type::i4 ? 8 : 0;
+  if (type == element_type::i8) return load_little<std::int8_t>(s.zeros.data() + block);
+  const extent across = divide_up(s.columns, s.block_columns);
+  const extent word = (matrix * divide_up(s.rows, 8) + row / 8) * across + column;
+  return static_cast<int>(
+      std::to_integer<unsigned>(s.zeros[4 * word + row % 8 / 2]) >> 4 * (row % 2) & 15u);
+}
+
+// Calls run(done, n, scale, zero) for elements done to done + n - 1 of `count`, which share a
+// scale.
+template <class Run>
+void for_blocks(element_type type, const element_scales& s, extent first, extent count,
+                const Run& run) {
+  const extent across = divide_up(s.columns, s.block_columns),
+               down = divide_up(s.rows, s.block_rows);
+  for (extent done = 0; done < count;) {
+    const extent row = (first + done) / s.columns % s.rows, column = (first + done) % s.columns,
+                 matrix = (first + done) / s.columns / s.rows;
+    const extent first_block = (matrix * down + row / s.block_rows) * across;
+    const extent end = std::min(s.columns, column + count - done);
+    extent at = column;
+    for (extent block = column / s.block_columns; at < end; ++block) {
+      const extent n = std::min(end, (block + 1) * s.block_columns) - at;
+      run(done, n, scale_at(s, first_block + block, matrix, type == element_type::f4),
+          zero_at(type, s, first_block + block, row, matrix, block));
+      at += n;
+      done += n;
     }
   }
 }
 
-FMOE_INLINE float decode_integers(const std::byte* codes, const element_scales& scales,
-                                  extent first, std::int8_t* to) {
-  for (unsigned i = 0; i < 32; ++i)
-    to[i] = static_cast<std::int8_t>(twice_e2m1(code_at(codes + i / 2) >> 4 * (i % 2)));
-  return half_of_e8m0(static_cast<std::uint8_t>(code_at(scales.bytes.data() + first / 32)));
+// Returns the code of element i, two of which share a byte.
+inline unsigned code_of_four_bits(const std::byte* codes, extent i) {
+  return std::to_integer<unsigned>(codes[i / 2]) >> 4 * (i % 2) & 15u;
+}
+
+FMOE_INLINE void decode_scaled(element_type type, const std::byte* codes,
+                               const element_scales& scales, extent first, extent count,
+                               float* to) {
+  const auto* const bytes = reinterpret_cast<const std::uint8_t*>(codes);
+  const auto each = [&](const auto& number) {
+    for_blocks(type, scales, first, count, [&](extent done, extent n, float scale, int zero) {
+      for (extent i = done; i < done + n; ++i) to[i] = number(i, zero) * scale;
+    });
+  };
+  switch (type) {
+    case element_type::f8_e4m3: return each([&](extent i, int) { return from_e4m3(bytes[i]); });
+    case element_type::i8:
+      return each([&](extent i, int zero) {
+        return static_cast<float>(static_cast<std::int8_t>(bytes[i]) - zero);
+      });
+    case element_type::i4:
+      return each([&](extent i, int zero) {
+        return static_cast<float>(static_cast<int>(code_of_four_bits(codes, i)) - zero);
+      });
+    default: return each([&](extent i, int) { return twice_e2m1(code_of_four_bits(codes, i)); });
+  }
+}
+
+FMOE_INLINE void multiply_by_scales(const element_scales& scales, extent first, extent count,
+                                    float* floats) {
+  for_blocks(element_type::f32, scales, first, count, [&](extent done, extent n, float scale, int) {
+    for (extent i = done; i < done + n; ++i) floats[i] *= scale;
+  });
+}
+
+FMOE_INLINE float decode_integers(element_type type, const std::byte* codes,
+                                  const element_scales& scales, extent first, std::int8_t* to) {
+  float scale = 0;
+  for_blocks(type, scales, first, 32, [&](extent, extent, float s, int zero) {
+    for (unsigned i = 0; i < 32; ++i) {
+      const unsigned code = code_of_four_bits(codes, i);
+      to[i] = static_cast<std::int8_t>(type == element_type::f4 ? static_cast<int>(twice_e2m1(code))
+                                                                : static_cast<int>(code) - zero);
+    }
+    scale = s;
+  });
+  return scale;
 }
 
 }  // namespace fmoe::io

@@ -56,22 +56,32 @@ constexpr bool is_integers_and_scale(element_type type) {
 float decode_integers(element_type type, const std::byte* block, std::int8_t* to);
 
 // Scales beside elements. They divide matrices of [rows, columns] into blocks of [block_rows,
-// block_columns], of which the last ones may be smaller. A scale is F32 or E8M0.
+// block_columns], of which the last ones may be smaller.
 struct element_scales {
-  element_type type;
+  element_type type;  // F64, F32, F16, BF16, F8_E4M3 or F8_E8M0; U8 counts as F8_E8M0
   std::span<const std::byte> bytes;
   extent rows, columns, block_rows, block_columns;
+  // A number for each matrix, with which its scales are multiplied, or by which they are divided.
+  // If there is none, the scales are what they are.
+  std::span<const float> whole = {};
+  bool is_divided = false;
+  // The codes of 0: of I8 one for each scale, and of I4 in blocks of one row four bits in words
+  // that hold it for eight rows. If there are none, it is 0 of I8 and 8 of I4.
+  std::span<const std::byte> zeros = {};
 };
 
-// Writes the products of `count` elements and their scales. The elements are F8_E4M3 with scales
-// F32, or F4 with scales E8M0, of which two share a byte and the first has its low four bits.
-// `codes` begin with the first of them, which is number `first` of all matrices.
+// Writes the products of `count` elements and their scales. The elements are F8_E4M3, I8, or F4 and
+// I4, of which two share a byte and the first has its low four bits. `codes` begin with the first
+// of them, which is number `first` of all matrices.
 void decode_scaled(element_type type, const std::byte* codes, const element_scales& scales,
                    extent first, extent count, float* to);
 
-// Writes the integers of 32 elements F4 that share a scale, and returns the scale.
-float decode_integers(const std::byte* codes, const element_scales& scales, extent first,
-                      std::int8_t* to);
+// Multiplies floats with their scales in place.
+void multiply_by_scales(const element_scales& scales, extent first, extent count, float* floats);
+
+// Writes the integers of 32 elements F4 or I4 that share a scale, and returns the scale.
+float decode_integers(element_type type, const std::byte* codes, const element_scales& scales,
+                      extent first, std::int8_t* to);
 
 }  // namespace fmoe::io
 

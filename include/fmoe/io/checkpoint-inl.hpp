@@ -132,7 +132,7 @@ FMOE_INLINE const shard& checkpoint::shard_with(const std::string& name) const {
 inline bool is_released_name(const released_layer& layer, std::string_view name) {
   const auto is_named = [&](const released_parameter& p) {
     const std::string& own = p.name.name;
-    return own == name || name_of_scales(own) == name || name_of_block_scales(own) == name;
+    return own == name || name_of_scales(own) == name || is_part_of_weight(own, name);
   };
   const auto tells_kind = [&](const released_kind& k) {
     return k.with == name || std::ranges::count(k.without, name) != 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The element types that files hold (the 22 of safetensors, some of which .npy has, and the blocks
-// of ggml, which GGUF files have) and the bounds of their shapes.
+// The element types that files hold (the 22 of safetensors, some of which .npy has, integers of four
+// bits that it has in words, and the blocks of ggml, which GGUF files have) and the bounds of their
+// shapes.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,7 @@ enum class element_type : std::uint8_t {
   f64,
   i64,
   u64,
+  i4,  // two a byte, the low four bits first, each as the integer plus 8
   // Blocks of ggml: some neighbours of a row, whose bits share scales.
   q4_0,
   q4_1,
@@ -96,6 +98,7 @@ inline constexpr element_type_info element_types[] = {{"BOOL", 8},
                                                       {"F64", 64},
                                                       {"I64", 64},
                                                       {"U64", 64},
+                                                      {"I4", 4},
                                                       {"Q4_0", 8 * 18, 32},
                                                       {"Q4_1", 8 * 20, 32},
                                                       {"Q5_0", 8 * 22, 32},

@@ -25,9 +25,8 @@ FMOE_INLINE layer_arrays outlines(const checkpoint& weights, const released_laye
     result.arrays.emplace(name, a.shape().size() < 2 ? weights.at(name) : a);
   };
   for (const released_parameter& p : layer.parameters) {
-    add(p.name.name);
+    for (const std::string& part : parts_of_weight(p.name.name)) add(part);
     add(name_of_scales(p.name.name));
-    add(name_of_block_scales(p.name.name));
   }
   for (const released_kind& k : layer.kinds)  // which look at names that are not this layer's
     std::ranges::for_each(k.without, add);

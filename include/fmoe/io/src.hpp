@@ -26,4 +26,5 @@
 #include <fmoe/io/opened_safetensors-inl.hpp>
 #include <fmoe/io/safetensors-inl.hpp>
 #include <fmoe/io/safetensors_header-inl.hpp>
+#include <fmoe/io/scaled_arrays-inl.hpp>
 #include <fmoe/io/shard_index-inl.hpp>

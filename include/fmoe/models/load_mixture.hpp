@@ -107,7 +107,8 @@ class mixture_reader {
     return text;
   }
   bool contains(std::string_view name) const {
-    return !name.empty() && from_.contains(name_of(name));
+    const std::string full = name_of(name);
+    return !name.empty() && (from_.contains(full) || from_.contains(full + "_packed"));
   }
   static bool is_of_one(std::string_view name) { return name.find("{}") != name.npos; }
 
@@ -127,7 +128,7 @@ class mixture_reader {
 
   // True if the matrices of all experts have the inputs where the names say.
   bool has_inputs_there(const mixture_names& names) const {
-    if (is_of_one(names.activated)) return true;
+    if (is_of_one(names.activated) || !from_.contains(name_of(names.activated))) return true;
     const auto router = from_.outline_of(name_of(names.router)).shape(),
                matrices = from_.outline_of(name_of(names.activated)).shape();
     return router.size() != 2 || matrices.size() != 3 ||
@@ -170,24 +171,15 @@ class mixture_reader {
                     0, {}, from_.file());
   }
 
-  // The array with its scales, if it has some.
+  // The weight of this name, whatever arrays make it.
   io::array at(std::string_view name, extent expert = 0) const {
-    const std::string full = name_of(name, expert), scales = io::name_of_block_scales(full);
-    io::array a = from_.at(full);
-    read_.insert(full);
-    if (!from_.contains(scales)) {
-      if (const std::string others = full + "_scale";
-          a.type() == io::element_type::f8_e4m3 && from_.contains(others))
-        throw io::error(io::errc::dtype,
-                        "is F8_E4M3 with the scales of channels " + io::in_quotes(others) +
-                            ", which fmoe does not read: scales of blocks are expected as " +
-                            io::in_quotes(scales),
-                        0, full, from_.file());
-      return a;
-    }
-    read_.insert(scales);
-    return full.ends_with(io::mxfp4_ending) ? io::mxfp4_weights(a, from_.at(scales))
-                                            : io::fp8_weights(a, from_.at(scales));
+    const std::string full = name_of(name, expert);
+    const auto found = io::weight_of(full, [&](const std::string& part) {
+      if (!from_.contains(part)) return std::optional<io::array>();
+      read_.insert(part);
+      return std::optional(from_.at(part));
+    });
+    return found ? *found : from_.at(full);  // which throws
   }
 
   extent hidden() const {
