@@ -35,6 +35,13 @@ const failure shape_errors[] = {
        const tensor<float, 2> x({4, 8}), w({3, 8});
        evaluate(einsum<"ti,io->to">(x, w));
      }},
+    {R"([einsum] 't' is 4 in operand 0 and 1 in operand 1 of "ti,ti->ti": an axis of extent 1 is not repeated; give it a letter of its own, which the result leaves out)",
+     "numpy and PyTorch would use the one entry along the axis of extent 1 for all of the other axis.",
+     "Give the axis of extent 1 a letter that nothing else has, as in `einsum<\"ti,zi->ti\">(x, row)`, or pass a tensor without that axis.",
+     [] {
+       const tensor<float, 2> x({4, 8}), row({1, 8});
+       evaluate(einsum<"ti,ti->ti">(x, row));
+     }},
     {R"([evaluate] a weight of the expression was assigned a tensor of another shape, or none, and another weight was written: make the expression again)",
      "An expression keeps a weight to which one of another shape is assigned as it was, and the value would mix it with what was written since.",
      "Make the expression after the assignments.",

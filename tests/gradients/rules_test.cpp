@@ -16,12 +16,12 @@ using ir::node_id;
 void check(const ir::graph& g, node_id root) { check_slopes(g, root); }
 
 TEST_CASE("the gradients of einsums are those of differences", "[gradients]") {
-  for (const char* subscripts :
-       {"ti,io->to", "ti,ti->t", "ti->t", "ti->i", "ti->it", "ti,jo->to", "ti,tj,ijo->to",
-        "ti,oi->ot", "tii->ti", "tii->t", "ti,ti,ti->ti", "ti,ir,tr,or->to", "tir,r->"}) {
+  for (const char* subscripts : {"ti,io->to", "ti,ti->t", "ti->t", "ti->i", "ti->it", "ti,jo->to",
+                                 "ti,tj,ijo->to", "ti,oi->ot", "tii->ti", "tii->t", "ti,ti,ti->ti",
+                                 "ti,ir,tr,or->to", "tir,r->", "ti,zi->ti"}) {
     INFO(subscripts);
     random_graph g;
-    std::map<char, extent> length{{'t', 5}, {'i', 3}, {'j', 2}, {'o', 4}, {'r', 2}};
+    std::map<char, extent> length{{'t', 5}, {'i', 3}, {'j', 2}, {'o', 4}, {'r', 2}, {'z', 1}};
     std::vector<node_id> in;
     for (extent k = 0; k < operand_count(subscripts); ++k) {
       std::vector<extent> shape;

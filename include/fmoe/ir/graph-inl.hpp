@@ -108,9 +108,10 @@ FMOE_INLINE node_id graph::einsum(std::string_view subscripts, vector<node_id> a
         first[static_cast<unsigned char>(labels[k])] = i;
       }
       const extent other = first[static_cast<unsigned char>(labels[k])];
-      expects<shape_error>(join(*known, here), "[einsum] '", labels[k], "' is ", extent_of(*known),
-                           " in operand ", other, " and ", extent_of(here), " in operand ", i,
-                           " of \"", subscripts, '"', remark(args[other], *known, args[i], here));
+      if (!join(*known, here))
+        fail<shape_error>("[einsum] '", labels[k], "' is ", extent_of(*known), " in operand ",
+                          other, " and ", extent_of(here), " in operand ", i, " of \"", subscripts,
+                          '"', remark(args[other], *known, args[i], here));
     }
   }
   vector<axis_id> axes;
@@ -276,11 +277,15 @@ FMOE_INLINE bool graph::join_axes(node_id a, node_id b) {
 FMOE_INLINE std::string graph::remark(node_id left, axis_id a, node_id right, axis_id b) const {
   const auto* x = get_if<leaf_node>(&(*this)[left].op);
   const auto* w = get_if<leaf_node>(&(*this)[right].op);
-  if (x == nullptr || w == nullptr || x->parameter == w->parameter) return {};
-  if (x->parameter) return remark(right, b, left, a);
-  if (x->argument >= 0 || !same((*this)[left].axes.back(), a)) return {};
-  return ": the input has rows of " + std::to_string(extent_of(a)) + " and the weight takes " +
-         std::to_string(extent_of(b));
+  if (x != nullptr && w != nullptr && x->parameter != w->parameter) {
+    if (x->parameter) return remark(right, b, left, a);
+    if (x->argument < 0 && same((*this)[left].axes.back(), a))
+      return ": the input has rows of " + std::to_string(extent_of(a)) + " and the weight takes " +
+             std::to_string(extent_of(b));
+  }
+  if (extent_of(a) != 1 && extent_of(b) != 1) return {};
+  return ": an axis of extent 1 is not repeated; give it a letter of its own, which the result "
+         "leaves out";
 }
 
 FMOE_INLINE axis_id graph::new_axis(extent e) {

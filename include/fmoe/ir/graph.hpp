@@ -128,7 +128,8 @@ class graph {
   bool join_axes(node_id a, node_id b);
 
  private:
-  // What two unequal axes tell if one is that of the rows of an input and the other a weight's.
+  // What two unequal axes tell: that one is of the rows of an input and the other a weight's, or
+  // what to write where an axis has extent 1.
   std::string remark(node_id left, axis_id a, node_id right, axis_id b) const;
 
   axis_id root(axis_id a) const {
