@@ -50,6 +50,8 @@ TEST_CASE("dynamic operations are the typed ones", "[dynamic]") {
   const auto bound = random<tensor<float, 1>>({7}, 5);
   const expression X = leaf(x), W = leaf(w), B = leaf(b), K = leaf(keys);
   CHECK(same(dynamic::einsum("ti,si->ts", {X, W}), einsum<"ti,si->ts">(x, w)));
+  CHECK(same(dynamic::einsum("t i, s i -> t s", {X, W}), einsum<"ti,si->ts">(x, w)));
+  CHECK(same(dynamic::einsum("ti, si", {X, W}), einsum<"ti,si->st">(x, w)));
   CHECK(same(dynamic::apply(pointwise::gelu, X), gelu(x)));
   CHECK(same(dynamic::apply(pointwise::threshold, X, 0.25), threshold(x, 0.25)));
   CHECK(same(dynamic::add(X, B), x + b));

@@ -35,7 +35,8 @@ def input(index: int = 0, ndim: int = 2) -> Expression:
 def einsum(subscripts: str, *operands: Any) -> Expression:
     """Multiplies all operands and sums over every label that the result does not name: einsum("ti,io->to", x, w) is x w.
 
-    It takes any number of operands; the planner finds the order, also across several einsums.
+    It takes any number of operands; the planner finds the order, also across several einsums. The subscripts are those of
+    numpy, but each axis has a letter, and an axis of extent 1 is not repeated.
     """
     if not isinstance(subscripts, str):
         raise TypeError(f'the first argument of einsum is a text such as "ti,io->to", and not {shown(subscripts)}')

@@ -36,7 +36,7 @@ static void run_expressions(void) {
   good(fmoe_constant(&stored, 1, &weight), "a constant");
   good(fmoe_apply("relu", weight, 0, &positive), "relu");
   const fmoe_expression* operands[] = {in, positive};
-  good(fmoe_einsum("ti,si->ts", operands, 2, &product), "an einsum");
+  good(fmoe_einsum("ti, si -> ts", operands, 2, &product), "an einsum");
   good(fmoe_top_k(product, 2, "score", &best), "a selection");
   expect(fmoe_expression_rank(best) == 2, "the rank");
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// expect: einsum: subscripts are letters, commas and one arrow
-// cause: The subscripts contain spaces, which numpy would ignore.
-// cure: Remove the spaces.
+// expect: einsum: write a letter for each axis instead of
+// cause: The subscripts have three dots, with which numpy and PyTorch leave axes without a letter.
+// cure: Write a letter for each axis of each operand, and those of the result behind the arrow.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;
@@ -10,6 +10,6 @@ int main() {
   const tensor<float, 2> x({4, 8}), w({8, 3});
   einsum<"ti,io->to">(x, w);
 #ifdef FMOE_MISUSE
-  einsum<"ti, io -> to">(x, w);
+  einsum<"...i,io->...o">(x, w);
 #endif
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// expect: einsum: subscripts are letters, commas and one arrow
-// cause: The subscripts have no arrow.
-// cure: Write the letters of the result behind `->`, as in `"ti,io->to"`.
+// expect: einsum: subscripts are letters, a comma between operands and at most one arrow
+// cause: The subscripts have another character, a second arrow, or a comma behind the arrow.
+// cure: Write a letter for each axis, a comma between operands, and the letters of the result behind `->`, as in `"ti,io->to"`.
 #include <fmoe/expr/einsum.hpp>
 
 using namespace fmoe;
@@ -10,6 +10,6 @@ int main() {
   const tensor<float, 2> x({4, 8}), w({8, 3});
   einsum<"ti,io->to">(x, w);
 #ifdef FMOE_MISUSE
-  einsum<"ti,io">(x, w);
+  einsum<"ti;io->to">(x, w);
 #endif
 }

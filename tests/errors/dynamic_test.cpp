@@ -43,7 +43,9 @@ auto step = dynamic::compile_gradients(dynamic::layer{small_mxd()}, 4);
 const auto moved = std::move(step);
 step.refresh();
 }},
-{R"([einsum] "ti,io>to": subscripts are letters, commas and one arrow, as in "ti,io->to")", "The subscripts hold another character, or no arrow.", "Write the labels of each operand, an arrow, and those of the result.",
+{R"([einsum] "...i,io->...o": write a letter for each axis instead of "...")", "The subscripts have three dots, with which numpy and PyTorch leave axes without a letter.", "Write a letter for each axis of each operand, and those of the result behind the arrow.",
+[] { dynamic::einsum("...i,io->...o", {zeros({4, 8}), zeros({8, 3})}); }},
+{R"([einsum] "ti,io>to": subscripts are letters, a comma between operands and at most one arrow, as in "ti,io->to")", "The subscripts have another character, a part of an arrow, a second arrow, or a comma behind the arrow.", "Write the labels of each operand, an arrow, and those of the result.",
 [] { dynamic::einsum("ti,io>to", {zeros({4, 8}), zeros({8, 3})}); }},
 {R"([einsum] "ti,io->tz": each label of the result comes once, and from an operand)", "The result has a label twice, or one that no operand has.", "Use each label of the result once.",
 [] { dynamic::einsum("ti,io->tz", {zeros({4, 8}), zeros({8, 3})}); }},

@@ -117,6 +117,50 @@ TEMPLATE_TEST_CASE("expressions of parameters only, and naive plans", "[einsum]"
   CHECK(agrees(einsum<"tn,no,th,ho->to">(a, w<T, 6, 8>(7), z, w<T, 5, 8>(8)), naive));
 }
 
+// True if both are expressions of one type, which has the subscripts: then numbers and gradients
+// are the same, too.
+template <class A, class B>
+bool same_type(const A&, const B&) {
+  return std::is_same_v<A, B>;
+}
+
+TEST_CASE("blanks between labels do not count", "[einsum]") {
+  const auto a = x<float, 5, 7>(1);
+  const auto b = w<float, 7, 9>(2);
+  const auto plain = einsum<"ti,io->to">(a, b);
+  CHECK(same_type(einsum<"ti, io -> to">(a, b), plain));
+  CHECK(same_type(einsum<" t i ,i  o - >t o ">(a, b), plain));
+  CHECK(same_type(einsum<"ti -> ">(a), einsum<"ti->">(a)));
+  CHECK(agrees(einsum<"t i, i o -> t o">(a, b)));
+}
+
+TEST_CASE("without an arrow the result has the labels that occur once, in order", "[einsum]") {
+  const auto a = x<float, 5, 7>(1);
+  const auto b = w<float, 7, 9>(2), square = w<float, 5, 5>(3);
+  const tensor<float, 0> number({}, std::array<float, 1>{3});
+  CHECK(same_type(einsum<"ti,io">(a, b), einsum<"ti,io->ot">(a, b)));
+  CHECK(same_type(einsum<"t i, i o">(a, b), einsum<"ti,io->ot">(a, b)));
+  CHECK(same_type(einsum<"ab,bz">(a, b), einsum<"ab,bz->az">(a, b)));
+  CHECK(same_type(einsum<"aB,BA">(a, b), einsum<"aB,BA->Aa">(a, b)));
+  CHECK(same_type(einsum<"ti,jo">(a, b), einsum<"ti,jo->ijot">(a, b)));
+  CHECK(same_type(einsum<"ii,ti">(square, b), einsum<"ii,ti->t">(square, b)));
+  CHECK(same_type(einsum<"ti,ti">(a, a), einsum<"ti,ti->">(a, a)));
+  CHECK(same_type(einsum<"ti">(a), einsum<"ti->it">(a)));
+  CHECK(same_type(einsum<"ii">(square), einsum<"ii->">(square)));
+  CHECK(same_type(einsum<"">(number), einsum<"->">(number)));
+  CHECK(agrees(einsum<"ti,io">(a, b)));
+  CHECK(evaluate(einsum<"ti,io">(a, b)).shape() == std::array<extent, 2>{9, 5});
+}
+
+TEST_CASE("an axis of extent 1 with a letter of its own counts for all of another", "[einsum]") {
+  const auto a = x<float, 5, 7>(1), row = x<float, 1, 7>(2);
+  const auto made = evaluate(einsum<"ti,zi->ti">(a, row));
+  for (extent t = 0; t < 5; ++t)
+    for (extent i = 0; i < 7; ++i) CHECK(made(t, i) == a(t, i) * row(0, i));
+  CHECK_THROWS_AS(evaluate(einsum<"ti,ti->ti">(a, row)), shape_error);
+  CHECK_THROWS_AS(evaluate(einsum<"ti,ti->ti">(row, a)), shape_error);
+}
+
 TEST_CASE("16-bit leaves are computed in float, mixed ones in double", "[einsum]") {
   const auto a = random<tensor<float, 2>>({5, 7}, 1);
   const auto b = random<parameter<bf16, 2>>({7, 9}, 2);

@@ -37,6 +37,13 @@ def test_einsum_and_operators():
     close(fmoe.evaluate(2 / (product * product + 1)), 2 / (plain * plain + 1))
 
 
+@pytest.mark.parametrize("subscripts", ["t i, i o -> t o", "ti,io->ot", "ti,io", "ab, bc", "aB,BA", "ti,jo"])
+def test_subscripts_are_read_as_numpy_reads_them(subscripts):
+    made, wanted = fmoe.evaluate(fmoe.einsum(subscripts, x, w)), np.einsum(subscripts, x, w)
+    assert made.shape == wanted.shape
+    close(made, wanted)
+
+
 @pytest.mark.parametrize(
     "name, function",
     [
@@ -225,6 +232,8 @@ def test_several_inputs_and_results():
     "error, sentence, provoke",
     [
         (fmoe.DomainError, "subscripts are letters", lambda: fmoe.einsum("ti,io>to", x, w)),
+        (fmoe.DomainError, "write a letter for each axis", lambda: fmoe.einsum("...i,io->...o", x, w)),
+        (fmoe.ShapeError, "an axis of extent 1 is not repeated", lambda: fmoe.evaluate(fmoe.einsum("ti,ti->ti", x, x[:1]))),
         (fmoe.ShapeError, "operand 1 of", lambda: fmoe.einsum("ti,io->to", x, b)),
         (fmoe.ShapeError, "'i' is 12 in operand 0 and 5", lambda: fmoe.evaluate(fmoe.einsum("ti,oi->to", x, w))),
         (fmoe.DomainError, "compile it and call it", lambda: fmoe.evaluate(fmoe.input())),

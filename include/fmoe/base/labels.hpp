@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Einsum subscripts, such as "ti,ih->th": each letter names an axis; the letters after the arrow
-// name the axes of the result.
+// name the axes of the result. What users write may have blanks and lack the arrow; in_full makes
+// the form that all others read.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,26 @@ constexpr bool has(std::string_view labels, char c) {
   return position_of(c, labels) < labels.size();
 }
 
+// Calls put(c) for each character of the subscripts without blanks and with a result. Where there
+// is no arrow, the result is that of numpy: the letters that occur once, in alphabetical order,
+// capitals first. So "t i, i o" becomes "ti,io->ot".
+template <class Put>
+constexpr void in_full(std::string_view text, Put put) {
+  for (const char c : text)
+    if (c != ' ') put(c);
+  if (has(text, '-')) return;
+  put('-');
+  put('>');
+  for (char c = 'A'; c <= 'z'; ++c)
+    if (std::count(text.begin(), text.end(), c) == 1) put(c);
+}
+
+constexpr extent size_in_full(std::string_view text) {
+  extent size = 0;
+  in_full(text, [&](char) { ++size; });
+  return size;
+}
+
 constexpr extent operand_count(std::string_view text) {
   const auto operands = text.substr(0, position_of('-', text));
   return 1 + static_cast<extent>(std::count(operands.begin(), operands.end(), ','));
@@ -38,7 +59,7 @@ constexpr std::string_view result_labels(std::string_view text) {
   return text.substr(position_of('-', text) + 2);
 }
 
-// True for letters and commas, then one arrow, then letters.
+// True for letters and commas, then one arrow, then letters: for subscripts in full.
 constexpr bool is_well_formed(std::string_view text) {
   const extent arrow = position_of('-', text);
   if (arrow + 1 >= text.size() || text[arrow + 1] != '>') return false;
@@ -77,6 +98,12 @@ struct subscripts {
   char text[N];
 
   constexpr subscripts(const char (&s)[N]) { std::copy_n(s, N, text); }
+  // Those that a user wrote, in full: N is size_in_full(written) + 1.
+  constexpr explicit subscripts(std::string_view written) {
+    char* at = text;
+    in_full(written, [&](char c) { *at++ = c; });
+    *at = '\0';
+  }
   constexpr std::string_view view() const { return {text, N - 1}; }
 };
 

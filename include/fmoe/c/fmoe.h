@@ -92,7 +92,9 @@ FMOE_API fmoe_status fmoe_input(size_t index, size_t rank, fmoe_expression** mad
  * belongs to a layer: its packed form is kept. */
 FMOE_API fmoe_status fmoe_constant(const fmoe_array* array, int is_parameter,
                                    fmoe_expression** made);
-/* "ti,io->to": multiplies all operands, and sums over labels that the result does not have. */
+/* "ti,io->to": multiplies all operands, and sums over labels that the result does not have. Blanks
+ * do not count. Without an arrow, as in "ti,io", the result has the labels that occur once, in
+ * alphabetical order. */
 FMOE_API fmoe_status fmoe_einsum(const char* subscripts, const fmoe_expression* const* operands,
                                  size_t count, fmoe_expression** made);
 /* A function of every element: relu, gelu, gelu_tanh, silu, sigmoid, squared_relu, exp, sqrt,

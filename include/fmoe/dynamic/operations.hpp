@@ -51,22 +51,27 @@ namespace fmoe::dynamic {
 // an operand of another rank than its subscripts.
 inline expression einsum(const std::string& subscripts, const std::vector<expression>& operands) {
   using detail::expects;
-  expects<value_error>(detail::is_well_formed(subscripts), "[einsum] \"", subscripts,
-                       "\": subscripts are letters, commas and one arrow, as in \"ti,io->to\"");
-  expects<value_error>(detail::result_is_bound(subscripts), "[einsum] \"", subscripts,
+  expects<value_error>(!detail::has(subscripts, '.'), "[einsum] \"", subscripts,
+                       "\": write a letter for each axis instead of \"...\"");
+  std::string full;
+  detail::in_full(subscripts, [&](char c) { full += c; });
+  expects<value_error>(
+      detail::is_well_formed(full), "[einsum] \"", subscripts,
+      "\": subscripts are letters, a comma between operands and at most one arrow, "
+      "as in \"ti,io->to\"");
+  expects<value_error>(detail::result_is_bound(full), "[einsum] \"", subscripts,
                        "\": each label of the result comes once, and from an operand");
-  const std::size_t count = detail::operand_count(subscripts);
+  const std::size_t count = detail::operand_count(full);
   expects<value_error>(count == operands.size(), "[einsum] \"", subscripts, "\" names ", count,
                        " operands and there are ", operands.size());
   for (std::size_t i = 0; i < count; ++i)
-    expects<shape_error>(detail::operand_labels(subscripts, i).size() == operands[i].rank(),
+    expects<shape_error>(detail::operand_labels(full, i).size() == operands[i].rank(),
                          "[einsum] operand ", i, " of \"", subscripts, "\" has ",
-                         operands[i].rank(), " axes, and '", detail::operand_labels(subscripts, i),
-                         "' are ", detail::operand_labels(subscripts, i).size());
-  return {detail::result_labels(subscripts).size(), detail::joint_type(operands),
-          [=](ir::graph& g) {
+                         operands[i].rank(), " axes, and '", detail::operand_labels(full, i),
+                         "' are ", detail::operand_labels(full, i).size());
+  return {detail::result_labels(full).size(), detail::joint_type(operands), [=](ir::graph& g) {
             const auto ids = detail::lowered_operands(operands, g);
-            return g.einsum(subscripts, {ids.begin(), ids.end()});
+            return g.einsum(full, {ids.begin(), ids.end()});
           }};
 }
 
