@@ -120,12 +120,14 @@ layer draw_sparse(draw& d) {
   d.maybe(l.magnitude_scale, {h});
   d.maybe(l.magnitude_bias, {h});
   l.of_absolute_values = d.chance(30);
+  l.of_groups = l.active != all && l.active > 0 && h % l.active == 0 && d.chance(50);
   l.in_decoder_norms = d.chance(30);
   if (i > 2)
     l.scaling = d.pick(row_scaling::none, row_scaling::constant_norm, row_scaling::layer_norm);
   l.scales_back = d.chance(50);
-  d.text << " absolute " << l.of_absolute_values << " norms " << l.in_decoder_norms << " scaling "
-         << static_cast<int>(l.scaling) << " back " << l.scales_back;
+  d.text << " absolute " << l.of_absolute_values << " groups " << l.of_groups << " norms "
+         << l.in_decoder_norms << " scaling " << static_cast<int>(l.scaling) << " back "
+         << l.scales_back;
   return of(i, l);
 }
 

@@ -151,6 +151,11 @@ def best_groups(scores: Any, groups: int, active: int, score: str = "sum_of_two"
     return _core.best_groups(expression(scores), count(groups, "groups"), count(active, "active"), text(score, "score"))
 
 
+def group_max(scores: Any, groups: int) -> Expression:
+    """Cuts each row into groups of neighbours and keeps the greatest entry of each; the others become -inf."""
+    return _core.map_rows("group_max", expression(scores), float(count(groups, "groups")))
+
+
 def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = None) -> Expression:
     """Keeps the k largest scores of each row, of equal ones the lower index, and makes the rest zero; None keeps all.
 

@@ -195,6 +195,8 @@ TEST_CASE("selections have the CPU's bits", "[cuda]") {
     for (const auto score : {group_score::sum_of_two, group_score::greatest})
       for (const extent groups : {extent{1}, extent{8}, extent{50}})
         CHECK(has_cpu_bits(top_k(scores, best_groups(x, groups, (groups + 1) / 2, score), 5)));
+    for (const extent groups : {extent{1}, extent{8}, extent{400}})
+      CHECK(has_cpu_bits(top_k(scores, group_max(x, groups), groups)));
   }
 }
 

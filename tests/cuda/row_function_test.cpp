@@ -28,6 +28,7 @@ std::vector<double> rows_of(row_function f, const std::vector<T>& x, extent colu
   const T bound = T(0.5);
   const double parameter = f == row_function::entmax        ? 1.5
                            : f == row_function::best_groups ? 2
+                           : f == row_function::group_max   ? 5
                                                             : 1e-3;
   launch(row_function_kernel<T, Team>{.f = f,
                                       .parameter = parameter,
@@ -77,6 +78,7 @@ TEMPLATE_TEST_CASE("blocks and warps make the same rows", "[cuda]", float, doubl
     if (columns == 1025) {  // five groups
       CHECK(agree<T>(rows_of<T, 256>(entmax, x, columns), rows_of<T, 32>(entmax, x, columns)));
       CHECK(rows_of<T, 256>(best_groups, x, columns) == rows_of<T, 32>(best_groups, x, columns));
+      CHECK(rows_of<T, 256>(group_max, x, columns) == rows_of<T, 32>(group_max, x, columns));
     }
     for (const row_norm n : {row_norm::l1, row_norm::l2, row_norm::max, row_norm::mean})
       CHECK(agree<T>(norms_of<T, 256>(n, x, columns), norms_of<T, 32>(n, x, columns)));

@@ -224,10 +224,10 @@ layer.bias = tensor<float, 1>({8});
 layer.input_bias = tensor<float, 1>({8});
 save(layer, "sae.safetensors");
 }},
-{R"([io] "tests/io/groupmax_sae/cfg.json": has "activation" = "groupmax", which fmoe does not compute (schema))", "eai-sparsify has trained a dictionary whose units compete in groups.", "Run it with eai-sparsify.",
+{R"([io] "tests/io/unknown_sae/cfg.json": has "activation" = "median", which fmoe does not compute (schema))", "eai-sparsify has trained a dictionary with units that fmoe does not know.", "Run it with eai-sparsify.",
 [] {
 const io::arrays_by_name arrays{{"encoder.weight", tensor<float, 2>({8, 4})}, {"W_dec", tensor<float, 2>({8, 4})}};
-load<sparse_mlp<>>(io::safetensors::parse(io::safetensors::serialize(arrays), "tests/io/groupmax_sae/sae.safetensors"));
+load<sparse_mlp<>>(io::safetensors::parse(io::safetensors::serialize(arrays), "tests/io/unknown_sae/sae.safetensors"));
 }},
 {R"([io] "dictionary": has the activation "gelu" in place of relu: no architecture of SAELens has that (conflict))", "A layer is to be saved as SAELens has it, and none of its classes computes such a layer.", "Save it in the form of fmoe, without `.form`.",
 [] {

@@ -296,6 +296,38 @@ TEMPLATE_TEST_CASE("the best groups of a row keep their entries", "[gate]", floa
   CHECK_THROWS_AS(evaluate(best_groups(tensor<TestType, 2>({1, 130}), 65, 1)), value_error);
 }
 
+TEMPLATE_TEST_CASE("the greatest entry of each group is kept", "[gate]", float, double) {
+  auto x = random<tensor<TestType, 2>>({9, 24}, 1);
+  for (extent n = 0; n < 24; ++n) x(2, n) = 1;  // equal entries
+  x(3, 20) = NAN;
+  for (const extent groups : {extent{1}, extent{2}, extent{8}, extent{24}}) {
+    INFO(groups << " groups");
+    const auto y = evaluate(group_max(x, groups)),
+               again = evaluate(group_max(x, groups), {.on = reference()});
+    const extent each = 24 / groups;
+    for (extent t = 0; t < 9; ++t)
+      for (extent at = 0; at < 24; at += each) {
+        const std::span group(&x(t, at), each);
+        const auto greatest = [&] {
+          const auto nan = std::ranges::find_if(group, [](TestType v) { return std::isnan(v); });
+          return nan == group.end() ? std::ranges::max_element(group) : nan;
+        }();
+        const auto best = static_cast<extent>(greatest - group.begin());
+        for (extent i = 0; i < each; ++i) {
+          const bool is_kept = !std::isinf(y(t, at + i));
+          CHECK(is_kept == (i == best));
+          CHECK(is_kept == !std::isinf(again(t, at + i)));
+          if (is_kept && !std::isnan(*greatest)) CHECK(y(t, at + i) == *greatest);
+        }
+      }
+    const auto finite = random<tensor<TestType, 2>>({9, 24}, 2);
+    CHECK(agrees(softmax(group_max(1 - finite, groups))));
+    CHECK(agrees(top_k(finite, group_max(finite, groups), groups)));
+  }
+  for (const extent groups : {extent{0}, extent{5}, extent{25}})
+    CHECK_THROWS_AS(evaluate(group_max(x, groups)), value_error);
+}
+
 TEST_CASE(
     "a selected score of zero has its share of the softmax; of equal masses the lower index stays",
     "[gate]") {

@@ -90,6 +90,7 @@ TEST_CASE("the gradients of functions of rows are those of differences", "[gradi
   check(g, g.map_rows(bounded_softmax, 0, g.tensor({4, 7}), g.tensor({4})));
   // Of what is -infinity a softmax is 0.
   check(g, g.map_rows(softmax, 0, g.best_groups(g.tensor({5, 12}), {4}, 2)));
+  check(g, g.map_rows(softmax, 0, g.map_rows(group_max, 4, g.tensor({5, 12}))));
   for (const auto which : {row_norm::l1, row_norm::l2, row_norm::max, row_norm::mean}) {
     INFO(name_of(which));
     check(g, g.norm(which, g.tensor({4, 7})));

@@ -75,6 +75,7 @@ def test_bounds_and_choices():
     assert fmoe.evaluate(fmoe.best_groups(two, 2, 1, score="greatest")).max() == 9
     with pytest.raises(fmoe.DomainError, match="greatest"):
         fmoe.best_groups(two, 2, 1, score="least")
+    assert (fmoe.evaluate(fmoe.group_max(two, 2)) == [[9, -np.inf, -np.inf, 5, -np.inf, -np.inf]]).all()
     close(fmoe.evaluate(fmoe.norm("l1", x)), np.abs(x).sum(-1))
     close(fmoe.evaluate(fmoe.concat([x, x], 1)), np.concatenate([x, x], 1))
     close(fmoe.evaluate(fmoe.append_one(x)), np.concatenate([x, np.ones((7, 1))], 1))

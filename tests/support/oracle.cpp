@@ -234,6 +234,16 @@ class node_values {
                       -std::numeric_limits<double>::infinity());
         return r;
       }
+      case row_function::group_max: {
+        const extent each = x.size() / static_cast<extent>(g.parameter);
+        for (extent at = 0; at < x.size(); at += each) {
+          const auto group = std::span(r).subspan(at, each);
+          const extent best = best_first({group.begin(), group.end()})[0];
+          for (extent i = 0; i < each; ++i)
+            if (i != best) group[i] = -std::numeric_limits<double>::infinity();
+        }
+        return r;
+      }
     }
     return {};
   }

@@ -50,6 +50,8 @@ enum class row_function : std::uint8_t {
   clamped_rms_norm,  // x sqrt(n) / max(|x|_2, the parameter)
   best_groups,       // x in the `parameter` of the groups with the greatest scores, -infinity
                      // in the others
+  group_max,         // x where it is the greatest of its group, the first of equal ones, of
+                     // `parameter` groups of neighbours; -infinity elsewhere
 };
 
 // The score of a group of entries.
@@ -87,9 +89,9 @@ constexpr const char* name_of(pointwise f) {
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_function f) {
-  constexpr std::array names{"softmax",  "bounded softmax",  "entmax",     "layer norm",
-                             "rms norm", "clamped rms norm", "best groups"};
-  static_assert(names.size() == static_cast<std::size_t>(row_function::best_groups) + 1);
+  constexpr std::array names{"softmax",  "bounded softmax",  "entmax",      "layer norm",
+                             "rms norm", "clamped rms norm", "best groups", "group max"};
+  static_assert(names.size() == static_cast<std::size_t>(row_function::group_max) + 1);
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_norm n) {

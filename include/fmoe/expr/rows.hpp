@@ -111,6 +111,16 @@ auto best_groups(const E& scores, std::size_t groups, std::size_t active,
   return detail::groups_kept<expression_t<E>>{{}, {groups, score}, active, as_expression(scores)};
 }
 
+// Cuts each row of n entries into `groups` of n / groups neighbours and keeps the greatest entry of
+// each (of equal ones the first; NaN counts as greatest); the others become -infinity. Throws
+// value_error, when lowered, unless groups divides n.
+template <operand E>
+auto group_max(const E& scores, std::size_t groups) {
+  static_assert(expression_t<E>::rank >= 1, "group_max: the scores have a last axis");
+  return detail::row_mapped<expression_t<E>>{
+      {}, row_function::group_max, static_cast<double>(groups), as_expression(scores)};
+}
+
 // Returns one number for each row: its L1, L2 or maximum norm, or its mean.
 template <operand E>
 auto norm(row_norm which, const E& e) {

@@ -61,7 +61,8 @@ inline node_id cotangent_of_rows(ir::graph& g, const ir::row_function_node& n, n
           keep(g, mean_of_product(), g.map(pointwise::shift, -n.parameter, length));
       return cotangent_of_rms_norm(g, y, c, r, mean);
     }
-    case row_function::best_groups: {  // c where y is not -infinity
+    case row_function::best_groups:
+    case row_function::group_max: {  // c where y is not -infinity
       constexpr double most = 1e30;
       return keep(g, c, g.map(pointwise::shift, most, y));
     }

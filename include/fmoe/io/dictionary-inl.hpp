@@ -26,10 +26,12 @@ inline std::optional<config_beside> settings_beside(const std::filesystem::path&
   return config_beside(beside);
 }
 
-// eai-sparsify 1.3: TopK of ReLU; a transcoder subtracts no bias from x.
+// eai-sparsify 1.3: TopK of ReLU, or the greatest of each of K groups; a transcoder subtracts no
+// bias from x.
 inline void read_sparsify(dictionary_arrays& arrays, const config_beside& config) {
-  if (config.text("activation", "topk") != "topk")
-    config.refuse("activation", "which fmoe does not compute");
+  const std::string activation = config.text("activation", "topk");
+  if (activation == "groupmax") arrays.set("groupmax", "true", config.where());
+  else if (activation != "topk") config.refuse("activation", "which fmoe does not compute");
   arrays.transpose("encoder.weight", "W_enc");
   arrays.rename("encoder.bias", "b_enc");
   arrays.rename("W_skip", "W_skip.weight");

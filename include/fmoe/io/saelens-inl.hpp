@@ -131,6 +131,7 @@ class saelens_writer {
       refuse("is no autoencoder and no transcoder");
     for (const auto& [name, a] : from.arrays)
       if (a.type() == element_type::i8) refuse("has weights of 8 bits");
+    if (said("groupmax", "false") == "true") refuse("selects a unit of each group");
     if (!is_absolute_ && said("activation", "") != "relu")
       refuse("has the activation " + in_quotes(said("activation", "")) + " in place of relu");
   }

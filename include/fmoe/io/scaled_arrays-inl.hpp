@@ -68,7 +68,8 @@ inline blocks_of_matrices blocks_of(const std::vector<extent>& shape,
                outer = std::min<extent>(rank, 2),
                matrices = element_count(std::span(shape).first(rank - outer));
   const bool has_axes =
-      scales.size() == rank && std::equal(shape.begin(), shape.end() - outer, scales.begin());
+      scales.size() == rank && std::ranges::equal(std::span(shape).first(rank - outer),
+                                                  std::span(scales).first(rank - outer));
   blocks_of_matrices blocks{scales, 0, 0};
   if (!has_axes && (count == matrices || count == matrices * rows)) {
     blocks.shape = shape;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <string>
@@ -170,6 +171,13 @@ FMOE_INLINE node_id graph::best_groups(node_id arg, grouping groups, extent acti
 FMOE_INLINE node_id graph::map_rows(row_function fn, double parameter, node_id arg,
                                     std::optional<node_id> bound) {
   const vector<axis_id> axes = (*this)[arg].axes;
+  if (fn == row_function::group_max) {
+    const extent n = extent_of(axes.back());
+    const bool divides = parameter >= 1 && parameter <= static_cast<double>(n) &&
+                         n % static_cast<extent>(parameter) == 0;
+    expects<value_error>(divides && parameter == std::floor(parameter), "[group_max] a row of ", n,
+                         " entries is not ", parameter, " groups of one length");
+  }
   if (bound) {
     const auto& rows = (*this)[*bound].axes;
     expects<shape_error>(rows.size() < axes.size(), "[", name_of(fn), "] the bound has ",

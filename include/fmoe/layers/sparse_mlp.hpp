@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The sparse MLPs that the MxD paper compares with (Oldfield et al. 2025): transcoder, skip
 // transcoder and sparse autoencoder, with the units of published dictionaries: ReLU, TopK (Gao et
-// al. 2024), JumpReLU (Rajamanoharan et al. 2024b), gated (Rajamanoharan et al. 2024a) and TopK of
-// absolute values.
+// al. 2024), JumpReLU (Rajamanoharan et al. 2024b), gated (Rajamanoharan et al. 2024a), TopK of
+// absolute values and the greatest unit of each group (eai-sparsify's groupmax).
 #pragma once
 
 #include <cmath>
@@ -42,6 +42,7 @@ struct sparse_mlp {
   parameter<exact, 1> magnitude_scale = {};  // h: its logarithm, r of act((x - b) E exp(r) + b_m)
   parameter<exact, 1> magnitude_bias = {};   // h: b_m
   bool of_absolute_values = false;  // keeps the K greatest |p|, with their signs, without act
+  bool of_groups = false;           // keeps the greatest unit of each of K groups of neighbours
   bool in_decoder_norms = false;    // units are multiplied with |d_h|_2, and D has rows of norm 1
   row_scaling scaling = row_scaling::none;
   bool scales_back = true;  // multiplies y with s and adds the mean, where rows of x are divided
@@ -66,7 +67,8 @@ struct sparse_mlp {
         zero_if(!threshold.empty(), choose(of_absolute_values, units, apply(activation, units)),
                 detail::at_least_0(threshold - units));
     const auto z = zero_if(!gate_bias.empty(), jumped, detail::at_least_0(-(p + gate_bias)));
-    return choose(of_absolute_values, top_k(z, abs(z), active), top_k(z, active));
+    return choose(of_absolute_values, top_k(z, abs(z), active),
+                  choose(of_groups, top_k(z, group_max(z, active), active), top_k(z, active)));
   }
 
   // [t, i], [t, h] -> [t, o]: the output of x with this z.
@@ -125,6 +127,7 @@ struct sparse_mlp {
     if (!layer.threshold.empty())
       file.fact("apply_b_dec_to_input", layer.input_bias.empty() ? "false" : "true");
     file.setting("abs_topk", layer.of_absolute_values, {{"false", false}, {"true", true}}, false);
+    file.setting("groupmax", layer.of_groups, {{"false", false}, {"true", true}}, false);
     file.setting("rescale_acts_by_decoder_norm", layer.in_decoder_norms,
                  {{"false", false}, {"true", true}}, false);
     file.setting("normalize_activations", layer.scaling,

@@ -175,6 +175,18 @@ inline void best_groups(row x, grouping groups, extent active) {
     std::ranges::fill(x.subspan(order[i] * each, each), -std::numeric_limits<double>::infinity());
 }
 
+// x where it is the greatest of its group.
+inline void group_max(row x, extent groups) {
+  const extent each = x.size() / groups;
+  for (extent at = 0; at < x.size(); at += each) {
+    const row group = x.subspan(at, each);
+    const extent best = best_first(group)[0];
+    const double most = group[best];
+    std::ranges::fill(group, -std::numeric_limits<double>::infinity());
+    group[best] = most;
+  }
+}
+
 // A function of a row, in place. `bound` is that of bounded_softmax, `groups` those of best_groups.
 inline void apply(row_function f, double parameter, grouping groups, double bound, row x) {
   switch (f) {
@@ -185,6 +197,7 @@ inline void apply(row_function f, double parameter, grouping groups, double boun
     case row_function::rms_norm: return rms_norm(x, parameter);
     case row_function::clamped_rms_norm: return clamped_rms_norm(x, parameter);
     case row_function::best_groups: return best_groups(x, groups, static_cast<extent>(parameter));
+    case row_function::group_max: return group_max(x, static_cast<extent>(parameter));
   }
 }
 

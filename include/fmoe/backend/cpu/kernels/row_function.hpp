@@ -43,6 +43,20 @@ void best_groups(const T* x, T* y, extent n, grouping groups, extent active) {
   }
 }
 
+// Keeps the greatest entry of each group, of equal ones the first, NaN being the greatest.
+template <class T, class Arch>
+void group_max(const T* x, T* y, extent n, extent groups) {
+  const extent each = n / groups;
+  for (extent at = 0; at < n; at += each) {
+    extent best = at;
+    for (extent i = at; i < at + each && !std::isnan(x[best]); ++i)
+      if (x[i] > x[best] || std::isnan(x[i])) best = i;
+    const T most = x[best];
+    std::fill_n(y + at, each, -std::numeric_limits<T>::infinity());
+    y[best] = most;
+  }
+}
+
 // Computes y[n] from x[n]. May be in place.
 template <class T, class Arch>
 FMOE_NOINLINE void apply(row_function fn, double parameter, grouping groups, const T* x, T* y,
@@ -56,6 +70,8 @@ FMOE_NOINLINE void apply(row_function fn, double parameter, grouping groups, con
     case row_function::clamped_rms_norm: return clamped_rms_norm<T, Arch>(x, y, n, parameter);
     case row_function::best_groups:
       return best_groups<T, Arch>(x, y, n, groups, static_cast<extent>(parameter));
+    case row_function::group_max:
+      return group_max<T, Arch>(x, y, n, static_cast<extent>(parameter));
   }
 }
 

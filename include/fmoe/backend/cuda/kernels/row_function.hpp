@@ -207,6 +207,19 @@ class team_row {
         y_[i] = is_best[turn] ? x_[i] : -std::numeric_limits<T>::infinity();
   }
 
+  // A thread takes a group, which no other thread reads.
+  FMOE_DEVICE void group_max(extent groups) const {
+    const extent each = n_ / groups;
+    for (extent at = lane_ * each; at < n_; at += Team * each) {
+      extent best = at;
+      for (extent i = at + 1; i < at + each; ++i)
+        if (is_ahead(x_[i], i, x_[best], best)) best = i;
+      const T most = x_[best];
+      for (extent i = at; i < at + each; ++i) y_[i] = -std::numeric_limits<T>::infinity();
+      y_[best] = most;
+    }
+  }
+
   // A norm or the mean.
   FMOE_DEVICE T norm(row_norm which) const {
     switch (which) {
@@ -350,6 +363,7 @@ struct row_function_kernel {
       case row_function::clamped_rms_norm: return row.clamped_rms_norm(parameter);
       case row_function::best_groups:
         return row.best_groups(groups, static_cast<extent>(parameter));
+      case row_function::group_max: return row.group_max(static_cast<extent>(parameter));
     }
   }
 };
