@@ -349,6 +349,7 @@ def load(
     active: int | None = None,
     type: str = "float32",
     narrow: bool = False,
+    mapped: bool = False,
     metadata: Mapping[str, str] | None = None,
     extra: list[str] | None = None,
 ) -> Layer:
@@ -365,8 +366,11 @@ def load(
     Weights have `type`: "float32", "bfloat16", "float16", or "q8" and "q8c" of 8 bits, into which floats are quantised. The routers of
     mixtures and of Monet, and PEER's queries and keys, stay float32. `narrow` lets weights be rounded to a type of fewer bits than the
     file has.
+
+    With `mapped`, weights that lie in the file as the layer has them, of the same type and in the same order, stay there and take no
+    memory. The file must be left as it is while the layer lives.
     """
-    given = path_text(file, "file"), text(prefix, "prefix"), _active(active), text(type, "type"), flag(narrow, "narrow")
+    given = path_text(file, "file"), text(prefix, "prefix"), _active(active), text(type, "type"), flag(narrow, "narrow"), flag(mapped, "mapped")
     settings = texts(metadata, "metadata")
     return _with_extra(extra, lambda is_listed: _core.load(*given, settings, is_listed))
 

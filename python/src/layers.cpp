@@ -207,13 +207,16 @@ void bind_layers(nb::module_& m) {
   m.def(
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,
-         const std::string& type, bool narrow, const strings& metadata, bool lists_extra) {
-        return with_extra(
-            options_of(prefix, active, narrow, metadata), lists_extra,
-            [&](const load_options& o) { return layer_of(type_named(type), file, o); });
+         const std::string& type, bool narrow, bool mapped, const strings& metadata,
+         bool lists_extra) {
+        load_options options = options_of(prefix, active, narrow, metadata);
+        options.mapped = mapped;
+        return with_extra(std::move(options), lists_extra, [&](const load_options& o) {
+          return layer_of(type_named(type), file, o);
+        });
       },
       "file"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
-      "narrow"_a = false, "metadata"_a = strings(), "lists_extra"_a = false);
+      "narrow"_a = false, "mapped"_a = false, "metadata"_a = strings(), "lists_extra"_a = false);
   m.def(
       "load_mixture",
       [](const std::string& model, std::size_t layer, const std::string& prefix,

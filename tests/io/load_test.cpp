@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 
 #include "../support/catch.hpp"
 #include "../support/files.hpp"
@@ -199,6 +200,35 @@ TEST_CASE("permuted reorders the axes of any rank") {
       for (extent c = 0; c < 3; ++c) REQUIRE(p(c, a, b) == t(a, b, c));
   const tensor<float, 2> none({0, 3});
   CHECK(io::permuted(detail::any_of(none), "ab", "ba").shape == std::vector<extent>{3, 0});
+}
+
+TEST_CASE("weights that lie in a file as the layer has them stay there") {
+  const temporary_folder folder;
+  save(transcoder<bf16>(), folder / "layer.safetensors");
+  const std::string before = content(folder / "layer.safetensors");
+  std::optional file(io::safetensors::read(folder / "layer.safetensors"));
+  const auto place = [&](const std::string& name) -> const void* {
+    return file->at(name).bytes().data();
+  };
+  const sparse_mlp<bf16> own = load<sparse_mlp<bf16>>(*file);
+  sparse_mlp<bf16> layer = load<sparse_mlp<bf16>>(*file, {.mapped = true});
+  const auto wide = load<sparse_mlp<>>(*file, {.mapped = true});
+  CHECK(std::as_const(layer.decoder).data() == place("W_dec"));
+  CHECK(std::as_const(layer.encoder_bias).data() == place("b_enc"));
+  CHECK(own.decoder.data() != place("W_dec"));
+  CHECK(static_cast<const void*>(wide.decoder.data()) != place("W_dec"));
+
+  // They are the layer's as others are: packed once, written in a copy, and there when the file is
+  // closed.
+  const sparse_mlp<bf16> copy = layer;
+  file.reset();
+  const auto x = test::random<tensor<float, 2>>({4, I}, 9);
+  CHECK(std::ranges::equal(evaluate(layer(x)), evaluate(own(x))));
+  layer.decoder(2, 1) = bf16(7.f);
+  CHECK(std::ranges::equal(copy.decoder, own.decoder));
+  CHECK(layer.decoder(2, 1) == bf16(7.f));
+  CHECK(!std::ranges::equal(evaluate(layer(x)), evaluate(own(x))));
+  CHECK(content(folder / "layer.safetensors") == before);
 }
 
 TEST_CASE("every floating type is widened and none narrowed unasked") {

@@ -150,6 +150,10 @@ class storage {
   storage(void* borrowed, std::size_t bytes, std::shared_ptr<const void> owner)
       : elements_(std::make_shared<detail::elements>(borrowed, bytes, std::move(owner))),
         writes_borrowed_(true) {}
+  // The same for elements that nobody writes while they are borrowed: whoever writes the storage
+  // writes a copy.
+  storage(const void* borrowed, std::size_t bytes, std::shared_ptr<const void> owner)
+      : elements_(std::make_shared<detail::elements>(borrowed, bytes, std::move(owner))) {}
   storage(const storage& other) : elements_(other.copied()) {}
   // Elements that were lent stay where they are, and pointers to them valid.
   storage& operator=(const storage& other) {

@@ -263,6 +263,16 @@ FMOE_INLINE any_tensor array::elements_as(dtype type, std::span<const extent> ex
   return result;
 }
 
+FMOE_INLINE std::optional<any_tensor> array::elements_in_place(dtype type) const {
+  const bool are_there = !is_outline_ && !is_scaled() && dtype_of_elements(type_) == type &&
+                         block_of(type_) == 1 && owner_ != nullptr;
+  const bool are_read =
+      host_is_little_endian && reinterpret_cast<std::uintptr_t>(bytes_.data()) % size_of(type) == 0;
+  if (!are_there || !are_read) return {};
+  const void* const first = bytes_.data();
+  return any_tensor{type, shape_, std::make_shared<storage>(first, bytes_.size(), owner_)};
+}
+
 FMOE_INLINE void array::fail(errc code, const std::string& text) const {
   throw error(code, text, 0, name_, file_ ? *file_ : std::filesystem::path());
 }

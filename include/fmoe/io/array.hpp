@@ -149,6 +149,11 @@ class array {
   // The same for a type and a rank that only the caller's data tell.
   any_tensor elements_as(dtype type, std::span<const extent> expected, narrowing may) const;
 
+  // Returns the elements where they lie in the file or in memory, which the result holds, or
+  // nothing if they are of another type, have scales or lie at an address that this host does not
+  // read. Whoever writes them writes a copy.
+  std::optional<any_tensor> elements_in_place(dtype type) const;
+
   // Returns the elements in row-major order. Throws dtype unless they are integers (BOOL counts as
   // bytes), and overflow if one does not fit I.
   template <integer I>

@@ -62,9 +62,13 @@ class parameter_reader {
     const array& a = found->second;
     lengths_.check(name, n.file_labels, a.shape(), from_.file);
     const std::string flat = without_parentheses(n.file_labels);
-    const any_tensor elements =
-        elements_as(p.parameter.type(), a.reshaped(lengths_.extents_of(flat)), name);
-    p.parameter.assign(permuted(elements, flat, n.layer_labels));
+    const array flat_array = a.reshaped(lengths_.extents_of(flat));
+    // What is written in another order needs no copy of its own before.
+    const bool is_in_place = options_.mapped || flat != n.layer_labels;
+    std::optional<any_tensor> elements =
+        is_in_place ? flat_array.elements_in_place(p.parameter.type()) : std::nullopt;
+    if (!elements) elements = elements_as(p.parameter.type(), flat_array, name);
+    p.parameter.assign(permuted(*elements, flat, n.layer_labels));
   }
 
   // The names that were read.

@@ -59,6 +59,9 @@ struct load_options {
   std::optional<std::size_t> active = {};  // K; `all` for ReLU without a selection
   std::optional<pointwise> activation = {};
   detail::narrowing_option narrow = io::narrowing::refuse;  // io::narrow lets F64 become float
+  // Weights that lie in the file as the layer has them stay there, and take no memory: the file is
+  // mapped, and must be left as it is while the layer lives.
+  bool mapped = false;
   // Receives the names of tensors of the layer that nothing reads, which load refuses otherwise.
   std::vector<std::string>* extra = nullptr;
   // What the metadata of the file would say, for a file that does not: {{"activation", "gelu"}}.
