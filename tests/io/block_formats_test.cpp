@@ -69,6 +69,18 @@ TEST_CASE("blocks of ggml are the floats that ggml decodes, bit by bit") {
   }
 }
 
+TEST_CASE("any number of blocks is decoded, and nothing behind them is written") {
+  const io::array a = blocks().at("Q8_0");
+  const auto wanted = blocks().get<float, 3>("Q8_0.want");
+  for (extent count = 0; count < 20; ++count) {
+    std::vector<float> found(24 * 32, -7.f);
+    io::decode_blocks(a.type(), a.bytes().data(), count, found.data());
+    CHECK(differences(std::span(found).first(32 * count), numbers(wanted).first(32 * count)) == 0);
+    CHECK(std::ranges::count(std::span(found).subspan(32 * count), -7.f) ==
+          static_cast<std::ptrdiff_t>(found.size() - 32 * count));
+  }
+}
+
 TEST_CASE("the code books are those of ggml") {
   // The CRC-32 of the words' bytes, as scripts/make_block_formats prints it.
   const auto sum = [](std::span<const std::uint16_t> book) {
