@@ -33,7 +33,7 @@ endif()
 
 # A GGUF file, with blocks of ggml.
 execute_process(COMMAND ${program} ${folder}/../io/blocks.gguf RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE error)
-if(NOT status STREQUAL "0" OR NOT output MATCHES "20 tensors of 13,828 numbers, 32,486 bytes" OR NOT output MATCHES "Q4_K +\\[3, 1, 256\\] +Q4_K +768")
+if(NOT status STREQUAL "0" OR NOT output MATCHES "48 tensors of 35,332 numbers, 79,316 bytes" OR NOT output MATCHES "Q4_K +\\[3, 1, 256\\] +Q4_K +768")
   message(SEND_ERROR "blocks.gguf: exits with ${status}\n${output}${error}")
 endif()
 

@@ -57,7 +57,7 @@ nb::object numpy_of(const io::array& a) {
       return numpy_of(t);
     }
     default:  // blocks of ggml, or elements with scales; or it throws
-      return numpy_of(io::array(a.elements_as(dtype::float32, a.shape(), io::narrowing::refuse)));
+      return numpy_of(a.elements_as(dtype::float32, a.shape(), io::narrowing::refuse));
   }
 }
 

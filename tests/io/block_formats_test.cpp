@@ -300,6 +300,39 @@ TEST_CASE("weights of compressed-tensors, ModelOpt and E8M0 are those of their l
     if (name.ends_with(".weight")) CHECK(a.shape() == joined.at(name).shape());
 }
 
+TEST_CASE("a scale may stand for each row or each matrix of a stack, in whatever shape") {
+  // Two matrices of three rows of 32 ones, in FP8.
+  const std::vector<std::byte> ones(2 * 3 * 32, std::byte{0x38});
+  const io::array codes(element_type::f8_e4m3, {2, 3, 32}, ones);
+  tensor<float, 1> six({6});
+  for (extent i = 0; i < 6; ++i) six(i) = static_cast<float>(i + 1);
+  const io::array scales(six);
+  for (const std::vector<extent>& shape : {std::vector<extent>{6}, {2, 3}, {2, 3, 1}}) {
+    const auto found = io::fp8_weights(codes, scales.reshaped(shape)).get<float, 3>();
+    for (extent row = 0; row < 6; ++row)
+      CHECK(found(row / 3, row % 3, 31) == static_cast<float>(row + 1));
+  }
+  const io::array rows = codes.reshaped({6, 32});
+  CHECK(io::fp8_weights(rows, scales).get<float, 2>()(4, 0) == 5);
+
+  // The same in NVFP4, whose second scales are two, or one.
+  const io::array packed(element_type::u8, {2, 3, 16}, std::vector<std::byte>(96, std::byte{0x22})),
+      first(element_type::f8_e4m3, {2, 3, 2}, std::vector<std::byte>(12, std::byte{0x38}));
+  const auto with_second = [&](const io::array& second) {
+    const auto find = [&](const std::string& name) -> std::optional<io::array> {
+      if (name == "w") return packed;
+      if (name == "w_scale") return first;
+      return name == "w_scale_2" ? std::optional(second) : std::nullopt;
+    };
+    return io::weight_of("w", find)->get<float, 3>();
+  };
+  const auto of_two = with_second(scales.rows(2, 2)), of_one = with_second(scales.rows(4, 1));
+  CHECK(of_two(0, 2, 31) == 3);
+  CHECK(of_two(1, 0, 0) == 4);
+  CHECK(of_one(0, 0, 0) == 5);
+  CHECK(of_one(1, 2, 31) == 5);
+}
+
 TEST_CASE("arrays that do not belong together are refused") {
   const auto file = io::safetensors::read("tests/io/compressed.safetensors");
   // What makes FORMAT.weight, with one of its arrays replaced, or without it.
