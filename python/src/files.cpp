@@ -36,6 +36,8 @@ nb::object numpy_of(const io::array& a) {
     return nb::cast(nb::ndarray<nb::numpy>(copy->data(), a.shape().size(), a.shape().data(), owner,
                                            nullptr, type));
   };
+  if (a.is_scaled())
+    return numpy_of(a.elements_as(dtype::float32, a.shape(), io::narrowing::refuse));
   switch (a.type()) {
     case element_type::f32: return as(nb::dtype<float>());
     case element_type::f64: return as(nb::dtype<double>());
@@ -56,7 +58,7 @@ nb::object numpy_of(const io::array& a) {
           std::make_shared<storage>(const_cast<std::byte*>(a.bytes().data()), a.bytes().size())};
       return numpy_of(t);
     }
-    default:  // blocks of ggml, or elements with scales; or it throws
+    default:  // blocks of ggml; or it throws
       return numpy_of(a.elements_as(dtype::float32, a.shape(), io::narrowing::refuse));
   }
 }

@@ -184,7 +184,7 @@ def test_a_dictionary_of_a_folder_has_its_numbers(folder, tmp_path):
         n = int(np.abs(z[0]).argmax())
         assert (layer.ablated([n])(io["x"])[0] != layer(io["x"])[0]).any()
         assert np.abs(layer.steered(n, 2)(io["x"]) - layer(io["x"]) - 2 * layer.expert(n)).max() < 1e-5
-    if folder.name in ("batchtopk", "matryoshka", "sparsify_skip_transcoder", "traced_jumprelu_skip"):
+    if folder.name in ("batchtopk", "matryoshka", "sparsify_skip_transcoder", "sparsify_groupmax", "traced_jumprelu_skip"):
         with pytest.raises(fmoe.FileError, match="no architecture of SAELens has that"):
             layer.save(tmp_path / "again", form="saelens")
         return

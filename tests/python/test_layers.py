@@ -165,6 +165,21 @@ def test_files_of_ggml_and_weights_with_scales_are_read():
         assert np.array_equal(compressed[name].view(np.uint32), compressed[form + ".want"].view(np.uint32))
 
 
+def test_weights_of_a_mapped_file_are_written_in_a_copy(tmp_path):
+    file = tmp_path / "layer.safetensors"
+    fmoe.load("examples/data/minilm_l3_mxd_bf16.safetensors", type="float32").save(file)
+    before, x = file.read_bytes(), np.random.default_rng(1).standard_normal((3, 384)).astype(np.float32)
+    mapped, own = fmoe.load(file, mapped=True), fmoe.load(file)
+    wanted = own(x)
+    assert (mapped(x) == wanted).all()
+    for layer in (mapped, own):
+        next(iter(layer.weights().values()))[...] *= 2
+    assert (mapped(x) == own(x)).all() and not (own(x) == wanted).all()
+    assert file.read_bytes() == before
+    with pytest.raises(TypeError, match="mapped is True or False"):
+        fmoe.load(file, mapped=1.5)
+
+
 def test_blocks_that_nothing_decodes_are_refused_by_their_type(tmp_path):
     q8_k, bytes_of_256 = 15, 292
     header = struct.pack("<4sIQQ", b"GGUF", 3, 1, 0)
