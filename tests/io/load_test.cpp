@@ -2,6 +2,7 @@
 // Loads layers from released weights: round trips, and every contradiction between names, shapes,
 // types, metadata and options.
 #include <fmoe/io/axes.hpp>
+#include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
 #include <fmoe/mxd.hpp>
 
@@ -229,6 +230,17 @@ TEST_CASE("weights that lie in a file as the layer has them stay there") {
   CHECK(layer.decoder(2, 1) == bf16(7.f));
   CHECK(!std::ranges::equal(evaluate(layer(x)), evaluate(own(x))));
   CHECK(content(folder / "layer.safetensors") == before);
+
+  // A checkpoint reads each weight once, or not at all.
+  const io::checkpoint model = io::checkpoint::open(folder / "layer.safetensors");
+  const io::array read = model.at("W_dec"), there = model.mapped_at("W_dec");
+  CHECK(std::ranges::equal(read.bytes(), there.bytes()));
+  CHECK(read.is_lasting());
+  CHECK(!there.is_lasting());
+  CHECK(there.bytes().data() == model.mapped_at("W_dec").bytes().data());
+  CHECK(read.bytes().data() != model.at("W_dec").bytes().data());
+  for (const bool mapped : {false, true})
+    CHECK(same_layer(load<sparse_mlp<bf16>>(model, {.mapped = mapped}), own));
 }
 
 TEST_CASE("every floating type is widened and none narrowed unasked") {

@@ -96,6 +96,13 @@ class array {
   const std::vector<extent>& shape() const { return shape_; }
   std::span<const std::byte> bytes() const { return bytes_; }
   bool is_outline() const { return is_outline_; }
+  // The same array, for bytes that nobody writes as long as the owner lives.
+  array lasting() const {
+    array result = *this;
+    result.is_lasting_ = true;
+    return result;
+  }
+  bool is_lasting() const { return is_lasting_; }
   bool is_scaled() const { return scales_ != nullptr; }
   // The type that holds the numbers without rounding, if they are floating-point numbers.
   std::optional<dtype> number_type() const {
@@ -213,7 +220,7 @@ class array {
   element_type type_;
   std::vector<extent> shape_;
   std::span<const std::byte> bytes_;
-  bool is_outline_ = false;
+  bool is_outline_ = false, is_lasting_ = false;
   std::shared_ptr<const scales_beside> scales_;
   extent first_ = 0;  // element, of all that have these scales
   std::shared_ptr<const void> owner_;

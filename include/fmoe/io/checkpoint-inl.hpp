@@ -118,6 +118,10 @@ FMOE_INLINE array checkpoint::at(const std::string& name) const {
   return shard_with(name).read(name);
 }
 
+FMOE_INLINE array checkpoint::mapped_at(const std::string& name) const {
+  return shard_with(name).mapped(name);
+}
+
 FMOE_INLINE array checkpoint::outline_of(const std::string& name) const {
   return shard_with(name).outline(name);
 }
@@ -166,7 +170,8 @@ FMOE_INLINE layer_arrays arrays_for(const released_layer& layer, const checkpoin
   for (const std::string& name : from.names()) {
     if (!name.starts_with(options.prefix)) continue;
     const auto rest = std::string_view(name).substr(options.prefix.size());
-    if (is_released_name(layer, rest)) result.arrays.emplace(name, from.at(name));
+    if (is_released_name(layer, rest))
+      result.arrays.emplace(name, options.mapped ? from.mapped_at(name) : from.at(name));
   }
   add_metadata(result, from);
   return result;

@@ -48,6 +48,9 @@ class checkpoint {
   // Throws missing_tensor for a tensor that is in no shard or that its shard lacks, and io for a
   // shard that does not exist.
   array at(const std::string& name) const;
+  // The same, with bytes that stay in the file, which is mapped and must be left as it is while the
+  // array lives.
+  array mapped_at(const std::string& name) const;
 
   // Returns the type and the shape of a tensor. Only the header of its shard is read. Throws as
   // at() does.

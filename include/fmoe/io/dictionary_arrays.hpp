@@ -64,12 +64,9 @@ class dictionary_arrays {
   void transpose(std::string_view old, std::string_view now) {
     const array* const a = find(old);
     if (a == nullptr || a->shape().size() != 2 || !a->number_type()) return rename(old, now);
-    const std::vector<extent> any(2, all);
     if (a->is_outline())
       put(old, now, array::outline(a->type(), {a->shape()[1], a->shape()[0]}, name(now), nullptr));
-    else
-      put(old, now,
-          array(permuted(a->elements_as(*a->number_type(), any, narrowing::refuse), "ab", "ba")));
+    else put(old, now, array(permuted(numbers_of(*a), "ab", "ba")).lasting());
   }
   // Leaves out a tensor that says nothing.
   void drop(std::string_view old) {
@@ -104,11 +101,10 @@ class dictionary_arrays {
       throw error(errc::conflict, "is " + text_of(shape) + ", and " + why, 0, name(old), file());
     };
     if (layer >= shape[1]) refuse("has no layer " + std::to_string(layer));
-    if (!a.number_type()) return rename(old, now);
+    if (!a.number_type() || layer == 0) return rename(old, now);
     const std::vector<extent> rest{shape[0], shape[1] - layer, shape[2]};
     if (a.is_outline()) return put(old, now, array::outline(a.type(), rest, name(now), nullptr));
-    const std::vector<extent> any(3, all);
-    const any_tensor elements = a.elements_as(*a.number_type(), any, narrowing::refuse);
+    const any_tensor elements = numbers_of(a);
     any_tensor kept{elements.type, rest, {}};
     const extent size = size_of(elements.type), before = layer * shape[2] * size,
                  row = rest[1] * rest[2] * size;
@@ -120,7 +116,7 @@ class dictionary_arrays {
         refuse("its units write to layers before layer " + std::to_string(layer));
       std::copy_n(from + before, row, to);
     }
-    put(old, now, array(kept));
+    put(old, now, array(kept).lasting());
   }
   // Makes numbers below 0 of a vector 0.
   void at_least_0(std::string_view of) {
@@ -155,6 +151,13 @@ class dictionary_arrays {
   }
 
  private:
+  // The floating-point numbers of an array in a type that has them all, where they lie if they can
+  // be read there.
+  static any_tensor numbers_of(const array& a) {
+    if (auto there = a.elements_in_place(*a.number_type())) return *std::move(there);
+    return a.elements_as(*a.number_type(), a.shape(), narrowing::refuse);
+  }
+
   void put(std::string_view old, std::string_view now, array a) {
     const std::string before = name(old);
     from_.arrays.erase(before);

@@ -64,7 +64,7 @@ class parameter_reader {
     const std::string flat = without_parentheses(n.file_labels);
     const array flat_array = a.reshaped(lengths_.extents_of(flat));
     // What is written in another order needs no copy of its own before.
-    const bool is_in_place = options_.mapped || flat != n.layer_labels;
+    const bool is_in_place = options_.mapped || a.is_lasting() || flat != n.layer_labels;
     std::optional<any_tensor> elements =
         is_in_place ? flat_array.elements_in_place(p.parameter.type()) : std::nullopt;
     if (!elements) elements = elements_as(p.parameter.type(), flat_array, name);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,8 +24,9 @@ class shard {
   virtual std::vector<std::string> names() const = 0;
   virtual const strings_by_name& metadata() const = 0;
 
-  // These throw missing_tensor.
+  // These throw missing_tensor. What is mapped changes if the file does.
   virtual array read(const std::string& name) const = 0;
+  virtual array mapped(const std::string& name) const { return read(name); }
   virtual array outline(const std::string& name) const = 0;
 
  protected:
@@ -64,7 +66,13 @@ class safetensors_shard : public shard {
     const auto data = std::make_shared<const memory>(end - begin);
     const std::span<std::byte> bytes(data->data(), end - begin);
     in_.read(data_at_ + begin, bytes);
-    return array(t.type, t.shape, bytes, data, name, file_);
+    return array(t.type, t.shape, bytes, data, name, file_).lasting();
+  }
+  array mapped(const std::string& name) const override {
+    const tensor_entry& t = found(entries_, name, *file_);
+    std::call_once(is_mapped_, [&] { content_ = in_.content(); });
+    const std::span bytes(content_.get() + data_at_ + t.range[0], t.range[1] - t.range[0]);
+    return array(t.type, t.shape, bytes, content_, name, file_);
   }
   array outline(const std::string& name) const override {
     const tensor_entry& t = found(entries_, name, *file_);
@@ -73,6 +81,8 @@ class safetensors_shard : public shard {
 
  private:
   input in_;
+  mutable std::once_flag is_mapped_;
+  mutable std::shared_ptr<const std::byte> content_;
   std::shared_ptr<const std::filesystem::path> file_;
   std::map<std::string, tensor_entry> entries_;
   strings_by_name metadata_;
@@ -165,6 +175,7 @@ class transcoder_shard : public shard {
   }
   const strings_by_name& metadata() const override { return encoder_.metadata(); }
   array read(const std::string& name) const override { return part(name).read(name + ending_); }
+  array mapped(const std::string& name) const override { return part(name).mapped(name + ending_); }
   array outline(const std::string& name) const override {
     return part(name).outline(name + ending_);
   }
