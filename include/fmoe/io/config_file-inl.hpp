@@ -29,10 +29,12 @@ inline void replace_infinities(std::string& text) {
   }
 }
 
-inline bool is_number_of_json(const nlohmann::json& value) { return value.is_number(); }
+inline bool is_number_of_json(const nlohmann::json& value) {
+  return value.is_number() || value.is_null();
+}
 
 // Adds the members of an object that are numbers, strings, or true or false, and arrays of numbers,
-// one for each layer, as "2,2".
+// one for each layer, as "2,2". A null among them is 0.
 inline void add_texts(strings_by_name& to, const std::string& before,
                       const nlohmann::json& object) {
   for (const auto& [name, value] : object.items()) {
@@ -40,7 +42,8 @@ inline void add_texts(strings_by_name& to, const std::string& before,
     else if (value.is_number() || value.is_boolean()) to[before + name] = value.dump();
     else if (value.is_array() && !value.empty() && std::ranges::all_of(value, is_number_of_json)) {
       std::string& text = to[before + name];
-      for (const nlohmann::json& n : value) text.append(text.empty() ? "" : ",").append(n.dump());
+      for (const nlohmann::json& n : value)
+        text.append(text.empty() ? "" : ",").append(n.is_null() ? "0" : n.dump());
     }
   }
 }
@@ -61,8 +64,9 @@ FMOE_INLINE strings_by_name read_config(const std::filesystem::path& config) {
   }
   if (!object.is_object())
     throw error(errc::json, "is no JSON object, as a config.json is", 0, {}, config);
-  if (const auto inner = object.find("text_config"); inner != object.end() && inner->is_object())
-    object = nlohmann::json(*inner);
+  for (const char* const part : {"thinker_config", "text_config"})
+    if (const auto inner = object.find(part); inner != object.end() && inner->is_object())
+      object = nlohmann::json(*inner);
   strings_by_name said;
   add_texts(said, "", object);
   for (const auto& [name, value] : object.items())

@@ -13,10 +13,11 @@ namespace fmoe::io {
 
 struct layer_arrays;
 
-// Returns the members of the object in config.json, or of its member "text_config" if it has one,
-// that are numbers, strings, or true or false, as text. Those of an object in it are named
-// "object.member". Infinity and NaN, which Python's json writes, are passed over. Throws io, and
-// json for text that is not JSON or not an object.
+// Returns the members of the object in config.json that are numbers, strings, or true or false, as
+// text. If it has a member "text_config", that object's are returned, also where a "thinker_config"
+// stands around it. Those of an object in it are named "object.member". Infinity and NaN, which
+// Python's json writes, are passed over. Throws io, and json for text that is not JSON or not an
+// object.
 strings_by_name read_config(const std::filesystem::path& config);
 
 // Adds a setting to the metadata of a file. Throws conflict if they have another one, with `where`

@@ -48,6 +48,12 @@ inline std::string where_mixtures_are(const mixture_family& family,
   return text;
 }
 
+// True if this layer of a GGUF file has a balance of experts.
+inline bool has_gguf_balance(const io::checkpoint& model, std::size_t layer) {
+  return model.contains("blk." + std::to_string(layer) + '.' +
+                        std::string(gguf_tensors[0].balance));
+}
+
 // Reads the tensors of one layer's mixture.
 template <class T>
 class mixture_reader {
@@ -343,7 +349,8 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
                     0, {}, model.file());
   const auto config = io::model_config::of(model, layer);
   const detail::mixture_family& family = detail::family_of(config);
-  const detail::mixture_settings settings = detail::settings_of(config, family);
+  const detail::mixture_settings settings =
+      detail::settings_of(config, family, detail::has_gguf_balance(model, layer));
   const detail::mixture_reader<T> reader(model, family, layer, options);
   detail::check_experts(config, family, reader.experts());
   if (reader.has_balance() && !settings.has_balance)

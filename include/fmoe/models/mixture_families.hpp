@@ -50,7 +50,7 @@ constexpr mixture_names with_balance(mixture_names names, std::string_view balan
   names.balance = balance;
   return names;
 }
-// With one shared expert of Qwen2-MoE and its gate.
+// With one shared expert of Qwen2-MoE and its gate, which may be missing.
 constexpr mixture_names with_gated(mixture_names names) {
   names.shared_activated = "mlp.shared_expert.gate_proj.weight";
   names.shared_linear = "mlp.shared_expert.up_proj.weight";
@@ -92,6 +92,33 @@ inline constexpr mixture_names qwen3_vl_names[] = {in_mlp(), joined_in_mlp(), []
 inline constexpr mixture_names deepseek_names[] = {
     with_shared(with_balance(in_mlp(), "mlp.gate.e_score_correction_bias")),
     with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
+inline constexpr mixture_names bailing_names[] = {
+    with_shared(with_balance(in_mlp(), "mlp.gate.expert_bias")), deepseek_names[1]};
+inline constexpr mixture_names laguna_names[] = {
+    with_gated(with_balance(in_mlp(), "mlp.experts.e_score_correction_bias")), deepseek_names[1]};
+inline constexpr mixture_names kimi_linear_names[] = {
+    [] {
+      mixture_names names =
+          with_balance(in_block_sparse_moe, "block_sparse_moe.gate.e_score_correction_bias");
+      names.shared_activated = "block_sparse_moe.shared_experts.gate_proj.weight";
+      names.shared_linear = "block_sparse_moe.shared_experts.up_proj.weight";
+      names.shared_output = "block_sparse_moe.shared_experts.down_proj.weight";
+      return names;
+    }(),
+    deepseek_names[1]};
+inline constexpr mixture_names step3p5_names[] = {
+    {.router = "moe.gate.weight",
+     .activated = "moe.gate_proj.weight",
+     .linear = "moe.up_proj.weight",
+     .output = "moe.down_proj.weight",
+     .balance = "moe.router_bias",
+     .shared_activated = "share_expert.gate_proj.weight",
+     .shared_linear = "share_expert.up_proj.weight",
+     .shared_output = "share_expert.down_proj.weight"},
+    deepseek_names[1]};
+inline constexpr mixture_names hy_v3_names[] = {
+    with_shared_mlp(with_balance(in_mlp("mlp.router.gate.weight"), "mlp.expert_bias")),
+    with_shared(with_balance(joined_in_mlp(), "mlp.e_score_correction_bias"))};
 inline constexpr mixture_names exaone_names[] = {
     with_shared(with_balance(in_mlp(), "mlp.e_score_correction_bias")),
     with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
@@ -114,6 +141,17 @@ inline constexpr mixture_names jamba_names[] = {
      .linear = {},
      .output = "feed_forward.experts.down_proj",
      .joined = gate_and_linear::one_after_other}};
+inline constexpr mixture_names lfm2_names[] = {{.router = "feed_forward.gate.weight",
+                                                .activated = "feed_forward.experts.{}.w1.weight",
+                                                .linear = "feed_forward.experts.{}.w3.weight",
+                                                .output = "feed_forward.experts.{}.w2.weight",
+                                                .balance = "feed_forward.expert_bias"},
+                                               {.router = "feed_forward.gate.weight",
+                                                .activated = "feed_forward.experts.gate_up_proj",
+                                                .linear = {},
+                                                .output = "feed_forward.experts.down_proj",
+                                                .joined = gate_and_linear::one_after_other,
+                                                .balance = "feed_forward.expert_bias"}};
 inline constexpr mixture_names granite_names[] = {
     {.router = "block_sparse_moe.router.layer.weight",
      .activated = "block_sparse_moe.input_linear.weight",
@@ -186,7 +224,8 @@ inline constexpr mixture_names gguf_tensors[] = {{.router = "ffn_gate_inp.weight
                                                   .shared_output = "ffn_down_shexp.weight",
                                                   .shared_gate = "ffn_gate_inp_shexp.weight"}};
 
-// The names of settings in config.json and in GGUF files.
+// The names of settings in config.json and in GGUF files. A family may have names of its own, and
+// its config.json may have the usual ones all the same.
 struct setting_names {
   std::string_view active = "num_experts_per_tok", normalizes = "norm_topk_prob",
                    scale = "routed_scaling_factor", groups = "n_group",
@@ -226,14 +265,16 @@ struct mixture_family {
 // DeepSeek-V3 and those that compute the same.
 constexpr mixture_family like_deepseek_v3(std::string_view name,
                                           std::span<const mixture_names> tensors = deepseek_names,
-                                          normalization normalizes = normalization::unless_said) {
+                                          normalization normalizes = normalization::unless_said,
+                                          setting_names settings = {}) {
   return {.name = name,
           .tensors = tensors,
           .weights = expert_weights::sigmoid,
           .normalizes = normalizes,
           .has_groups = true,
           .has_scale = true,
-          .has_balance = true};
+          .has_balance = true,
+          .settings = settings};
 }
 constexpr mixture_family like_qwen(std::string_view name, normalization normalizes,
                                    std::span<const mixture_names> tensors = qwen_names) {
@@ -242,10 +283,22 @@ constexpr mixture_family like_qwen(std::string_view name, normalization normaliz
           .weights = expert_weights::softmax,
           .normalizes = normalizes};
 }
-// What GGUF files call a family.
+// A row with sigmoids over their sum, ranked with a balance, in any layout.
+constexpr mixture_family of_sigmoids(std::string_view name, std::span<const mixture_names> tensors,
+                                     setting_names settings = {}) {
+  return {.name = name,
+          .tensors = tensors,
+          .weights = expert_weights::sigmoid,
+          .normalizes = normalization::always,
+          .has_scale = true,
+          .has_balance = true,
+          .settings = settings};
+}
+// What GGUF files call a family. Each may say a factor of the sum.
 constexpr mixture_family in_gguf(std::string_view name, mixture_family family) {
   family.name = name;
   family.tensors = gguf_tensors;
+  family.has_scale = true;
   family.settings = gguf_settings;
   return family;
 }
@@ -262,7 +315,30 @@ inline constexpr mixture_family deepseek_v2_family{.name = "deepseek_v2",
                                                    .weights = expert_weights::softmax,
                                                    .has_groups = true,
                                                    .has_scale = true};
-// Files of both versions have this name, and those of V2 may not say which they are.
+inline constexpr mixture_family hunyuan_family{.name = "hunyuan_v1_moe",
+                                               .tensors = hunyuan_names,
+                                               .weights = expert_weights::softmax,
+                                               .normalizes = normalization::always,
+                                               .settings = {.active = "moe_topk"}};
+inline constexpr mixture_family ernie_family{.name = "ernie4_5_moe",
+                                             .tensors = ernie_names,
+                                             .weights = expert_weights::softmax,
+                                             .normalizes = normalization::always,
+                                             .has_balance = true,
+                                             .settings = {.active = "moe_k"}};
+// Its groups are scored as those of DeepSeek-V3, from what a balance, if there is one, is added to.
+inline constexpr mixture_family mistral4_family{.name = "mistral4",
+                                                .tensors = deepseek_names,
+                                                .weights = expert_weights::softmax,
+                                                .normalizes = normalization::unless_said,
+                                                .has_groups = true,
+                                                .has_scale = true,
+                                                .has_balance = true};
+inline constexpr setting_names kimi_linear_settings{.active = "num_experts_per_token",
+                                                    .normalizes = "moe_renormalize",
+                                                    .groups = "num_expert_group"};
+// Files of all versions have this name. Those of V2 may not say which they are, and those of
+// Mistral Large 3 have softmaxes that are divided by their sum.
 inline constexpr mixture_family deepseek_in_gguf{.name = "deepseek2",
                                                  .tensors = gguf_tensors,
                                                  .weights = expert_weights::said,
@@ -271,15 +347,15 @@ inline constexpr mixture_family deepseek_in_gguf{.name = "deepseek2",
                                                  .has_scale = true,
                                                  .has_balance = true,
                                                  .settings = gguf_settings};
+// As llama.cpp reads them: what the file does not say to be divided by its sum is not.
+constexpr mixture_family deepseek_v3_in_gguf(std::string_view name) {
+  return in_gguf(name, like_deepseek_v3("", {}, normalization::if_said));
+}
 
 inline constexpr mixture_family mixture_families[] = {
     mixtral_family,
     {.name = "minimax", .tensors = mixtral_names},
-    {.name = "minimax_m2",
-     .tensors = minimax_m2_names,
-     .weights = expert_weights::sigmoid,
-     .normalizes = normalization::always,
-     .has_balance = true},
+    of_sigmoids("minimax_m2", minimax_m2_names),
     {.name = "granitemoe", .tensors = granite_names},
     {.name = "granitemoeshared", .tensors = granite_names},
     {.name = "granitemoehybrid", .tensors = granite_names},
@@ -288,24 +364,24 @@ inline constexpr mixture_family mixture_families[] = {
     like_qwen("qwen3_next", normalization::unless_said),
     like_qwen("qwen3_5_moe_text", normalization::always),
     like_qwen("qwen3_vl_moe_text", normalization::always, qwen3_vl_names),
+    like_qwen("qwen3_omni_moe_text", normalization::unless_said),
+    like_qwen("mellum", normalization::unless_said),
     like_qwen("olmoe", normalization::if_said),
     like_qwen("flex_olmo", normalization::if_said),
     like_qwen("jamba", normalization::never, jamba_names),
-    {.name = "hunyuan_v1_moe",
-     .tensors = hunyuan_names,
-     .weights = expert_weights::softmax,
-     .normalizes = normalization::always,
-     .settings = {.active = "moe_topk"}},
-    {.name = "ernie4_5_moe",
-     .tensors = ernie_names,
-     .weights = expert_weights::softmax,
-     .normalizes = normalization::always,
-     .has_balance = true,
-     .settings = {.active = "moe_k"}},
+    hunyuan_family,
+    ernie_family,
+    mistral4_family,
     deepseek_v2_family,
     like_deepseek_v3("deepseek_v3"),
     like_deepseek_v3("deepseek_v32"),
     like_deepseek_v3("kimi_k2"),
+    like_deepseek_v3("kimi_linear", kimi_linear_names, normalization::unless_said,
+                     kimi_linear_settings),
+    like_deepseek_v3("bailing_hybrid", bailing_names, normalization::unless_said,
+                     kimi_linear_settings),
+    like_deepseek_v3("sarvam_moe", bailing_names),
+    like_deepseek_v3("sarvam_mla"),
     like_deepseek_v3("glm4_moe"),
     like_deepseek_v3("glm4_moe_lite"),
     like_deepseek_v3("glm4v_moe_text"),
@@ -313,13 +389,13 @@ inline constexpr mixture_family mixture_families[] = {
     like_deepseek_v3("dots1", deepseek_names, normalization::if_said),
     like_deepseek_v3("solar_open"),
     like_deepseek_v3("exaone_moe", exaone_names),
-    {.name = "afmoe",
-     .tensors = afmoe_names,
-     .weights = expert_weights::sigmoid,
-     .normalizes = normalization::always,
-     .has_scale = true,
-     .has_balance = true,
-     .settings = {.scale = "route_scale"}},
+    like_deepseek_v3("mimo_v2_flash"),
+    of_sigmoids("afmoe", afmoe_names, {.scale = "route_scale"}),
+    of_sigmoids("hy_v3", hy_v3_names, {.scale = "router_scaling_factor"}),
+    of_sigmoids("laguna", laguna_names, {.scale = "moe_routed_scaling_factor"}),
+    of_sigmoids("step3p5", step3p5_names,
+                {.active = "moe_top_k", .scale = "moe_router_scaling_factor"}),
+    like_deepseek_v3("lfm2_moe", lfm2_names),
     llama4_family,
     {.name = "llama4_text",
      .tensors = llama4_names,
@@ -328,16 +404,37 @@ inline constexpr mixture_family mixture_families[] = {
     gpt_oss_family,
     in_gguf("llama", mixtral_family),
     in_gguf("llama4", llama4_family),
+    in_gguf("granitemoe", mixtral_family),
+    in_gguf("granitehybrid", mixtral_family),
     in_gguf("qwen2moe", like_qwen("", normalization::if_said)),
     in_gguf("qwen3moe", like_qwen("", normalization::unless_said)),
+    in_gguf("qwen3next", like_qwen("", normalization::unless_said)),
+    in_gguf("qwen35moe", like_qwen("", normalization::always)),
+    in_gguf("qwen3vlmoe", like_qwen("", normalization::always)),
     in_gguf("olmoe", like_qwen("", normalization::if_said)),
+    in_gguf("jamba", like_qwen("", normalization::never)),
+    in_gguf("hunyuan-moe", hunyuan_family),
+    in_gguf("ernie4_5-moe", ernie_family),
+    in_gguf("mistral4", mistral4_family),
     deepseek_in_gguf,
+    in_gguf("deepseek32", deepseek_in_gguf),
     in_gguf("glm4moe", like_deepseek_v3("")),
+    deepseek_v3_in_gguf("glm-dsa"),
+    deepseek_v3_in_gguf("dots1"),
+    deepseek_v3_in_gguf("exaone-moe"),
+    deepseek_v3_in_gguf("bailingmoe2"),
+    deepseek_v3_in_gguf("step35"),
+    in_gguf("afmoe", of_sigmoids("", {})),
+    in_gguf("kimi-linear", like_deepseek_v3("", {}, normalization::always)),
+    in_gguf("minimax-m2", of_sigmoids("", {})),
+    in_gguf("mimo2", of_sigmoids("", {})),
+    in_gguf("lfm2moe", of_sigmoids("", {})),
     in_gguf("gpt-oss", gpt_oss_family),
 };
 
 // What stands before the number of a layer.
 inline constexpr std::string_view layer_prefixes[] = {
-    "model.layers.", "model.language_model.layers.", "language_model.model.layers.", "blk."};
+    "model.layers.", "model.language_model.layers.", "language_model.model.layers.",
+    "thinker.model.layers.", "blk."};
 
 }  // namespace fmoe::detail

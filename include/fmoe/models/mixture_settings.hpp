@@ -13,6 +13,12 @@
 
 namespace fmoe::detail {
 
+// What some layers of Laguna and Step-3.5 have beside what a moe has: scores and hidden units that
+// are bounded. 0 is without a bound.
+inline constexpr std::string_view unknown_settings[] = {"moe_router_logit_softcapping",
+                                                        "swiglu_limits", "swiglu_limits_shared",
+                                                        "swiglu_clamp_exp", "swiglu_clamp_shexp"};
+
 // The settings of a moe that its tensors do not tell.
 struct mixture_settings {
   routing route;
@@ -45,6 +51,17 @@ inline const mixture_family& family_of(const io::model_config& config) {
                 "is no architecture whose mixtures fmoe knows; it knows " + known);
 }
 
+// The names that the settings have: the family's own, or the usual ones.
+inline setting_names names_in(const io::model_config& config, const mixture_family& family) {
+  constexpr setting_names usual;
+  setting_names names = family.settings;
+  for (const auto name :
+       {&setting_names::active, &setting_names::normalizes, &setting_names::scale,
+        &setting_names::groups, &setting_names::active_groups, &setting_names::score_function})
+    if (!config.text(names.*name) && config.text(usual.*name)) names.*name = usual.*name;
+  return names;
+}
+
 // Throws schema if the settings tell another number of experts than the tensors, or more active
 // ones than there are.
 inline void check_experts(const io::model_config& config, const mixture_family& family,
@@ -53,20 +70,25 @@ inline void check_experts(const io::model_config& config, const mixture_family& 
        {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "expert_count"})
     if (config.text(name) && config.count(name) != experts)
       config.refuse(name, "is not the number of its router's, " + std::to_string(experts));
-  if (const std::string_view active = family.settings.active; config.count(active) > experts)
+  if (const std::string_view active = names_in(config, family).active;
+      config.count(active) > experts)
     config.refuse(active, "is more than the number of its experts, " + std::to_string(experts));
 }
 
-// True if the weights are sigmoids. Throws schema for others than those of the family.
-inline bool has_sigmoids(const io::model_config& config, const mixture_family& family) {
+// True if the weights are sigmoids. A file that may have both and says neither has sigmoids if it
+// has a balance of experts. Throws schema for others than those of the family.
+inline bool has_sigmoids(const io::model_config& config, const mixture_family& family,
+                         bool has_balance) {
   using enum expert_weights;
   const bool may_be_sigmoid = family.weights == sigmoid || family.weights == said,
              may_be_softmax = family.weights != sigmoid;
-  const std::string_view name = family.settings.score_function;
-  const std::string text = config.text(name).value_or(may_be_softmax ? "softmax" : "sigmoid");
+  const bool is_usual = may_be_sigmoid && (has_balance || !may_be_softmax);
+  const std::string_view name = names_in(config, family).score_function;
+  const std::string text = config.text(name).value_or(is_usual ? "sigmoid" : "softmax");
   constexpr std::string_view softmax_of_gguf = "1", sigmoid_of_gguf = "2";
-  const bool is_sigmoid = text == "sigmoid" || text == sigmoid_of_gguf,
-             is_softmax = text == "softmax" || text == softmax_of_gguf;
+  const bool is_sigmoid = text == "sigmoid" || text == sigmoid_of_gguf ||
+                          text == "noaux_tc",  // as dots.llm1 calls it
+      is_softmax = text == "softmax" || text == softmax_of_gguf;
   if (!(is_sigmoid && may_be_sigmoid) && !(is_softmax && may_be_softmax))
     config.refuse(name, "is no function of scores that this architecture has: " +
                             std::string(may_be_sigmoid && may_be_softmax ? "softmax or sigmoid"
@@ -81,9 +103,9 @@ inline bool has_sigmoids(const io::model_config& config, const mixture_family& f
 inline bool is_normalized(const io::model_config& config, const mixture_family& family,
                           bool is_sigmoid) {
   using enum normalization;
-  const std::string_view name = family.settings.normalizes;
+  const std::string_view name = names_in(config, family).normalizes;
   const normalization how =
-      family.weights == expert_weights::said && !is_sigmoid ? never : family.normalizes;
+      family.weights == expert_weights::said && !is_sigmoid ? if_said : family.normalizes;
   const std::optional<bool> said = config.flag(name);
   const bool result = how == always || (how != never && said.value_or(how == unless_said));
   if (said.value_or(result) != result)
@@ -102,17 +124,21 @@ inline bool chooses_groups(const io::model_config& config) {
   return said != "greedy";
 }
 
-// Throws schema for a setting that is missing, of another kind, or of no model that fmoe knows.
-inline mixture_settings settings_of(const io::model_config& config, const mixture_family& family) {
-  const setting_names& names = family.settings;
+// `has_balance` says whether the tensors have one. Throws schema for a setting that is missing, of
+// another kind, or of no model that fmoe knows.
+inline mixture_settings settings_of(const io::model_config& config, const mixture_family& family,
+                                    bool has_balance) {
+  const setting_names names = names_in(config, family);
   mixture_settings s;
   s.activation = activation_in(config);
+  for (const std::string_view name : unknown_settings)
+    if (config.number(name).value_or(0) != 0) config.refuse(name, "is no part of fmoe's mixtures");
   s.route.active = config.count(names.active);
   s.weighs_input = family.weighs_input;
   if (family.limit != 0) s.limit = config.number("swiglu_limit").value_or(family.limit);
   if (family.has_scale) s.scale = config.number(names.scale).value_or(1);
   if (family.weights == expert_weights::softmax_of_chosen) return s;
-  const bool is_sigmoid = has_sigmoids(config, family),
+  const bool is_sigmoid = has_sigmoids(config, family, has_balance),
              is_sum_one = is_normalized(config, family, is_sigmoid);
   s.has_balance = family.has_balance && (is_sigmoid || family.weights != expert_weights::said);
   if (is_sigmoid || s.has_balance) {
@@ -125,7 +151,7 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
     s.route.groups = config.count(names.groups);
   if (s.route.groups > 1) {
     s.route.active_groups = config.count(names.active_groups);
-    if (!is_sigmoid) s.route.score_of_group = group_score::greatest;
+    if (!is_sigmoid && !s.has_balance) s.route.score_of_group = group_score::greatest;
   }
   return s;
 }
