@@ -86,7 +86,7 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
                              evaluate(load_mixture(home / name, 1).chosen(x))));
     ++count;
   }
-  CHECK(count == 70);
+  CHECK(count == 72);
 }
 
 // The released files have the inputs of a matrix first, and transformers saves it the other way.
@@ -182,6 +182,9 @@ TEST_CASE("what a family does not do is refused", "[load_mixture]") {
   has(refused("laguna", R"({"model_type": "laguna", "num_experts_per_tok": 2,
                          "moe_router_logit_softcapping": 30.0})"),
       "\"moe_router_logit_softcapping\" = \"30.0\", which is no part of fmoe's mixtures");
+  has(refused("nemotron_h", R"({"model_type": "nemotron_h", "num_experts_per_tok": 2,
+                             "moe_latent_size": 8})"),
+      "\"moe_latent_size\" = \"8\", which is no part of fmoe's mixtures");
   has(refused("step3p5", R"({"model_type": "step3p5", "num_experts_per_tok": 2,
                           "swiglu_limits": [null, 7]})"),
       "\"swiglu_limits\" = \"7\", which is no part of fmoe's mixtures");
@@ -224,7 +227,7 @@ TEST_CASE("a GGUF file of a model has the layer of its safetensors", "[load_mixt
     CHECK(std::ranges::equal(y, evaluate(wanted(x))));
     ++count;
   }
-  CHECK(count == 26);
+  CHECK(count == 27);
 }
 
 // A GGUF file of qwen3moe or deepseek2 with this setting more, of the tensors of Qwen3-MoE.
@@ -398,7 +401,8 @@ TEST_CASE("the page of mixtures runs", "[load_mixture]") {
 
 TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
   const temporary_folder folder;
-  for (const char* name : {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss"}) {
+  for (const char* name :
+       {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss", "nemotron_h"}) {
     INFO(name);
     const auto layer = load_mixture(home / name, 1);
     save(layer, folder / "moe.safetensors");
@@ -407,6 +411,26 @@ TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
     const auto y = evaluate(layer(x)), z = evaluate(again(x));
     CHECK(std::ranges::equal(y, z));
   }
+}
+
+TEST_CASE("experts without a gate are said in a file, so that W_p is not lost", "[load_mixture]") {
+  const temporary_folder folder;
+  const auto load_without = [&](const char* family, const char* name,
+                                const io::strings_by_name& metadata) {
+    save(load_mixture(home / family, 1), folder / "whole.safetensors");
+    const auto whole = io::safetensors::read(folder / "whole.safetensors");
+    io::arrays_by_name arrays;
+    for (const io::array& a : whole.arrays())
+      if (a.name() != name) arrays.emplace(a.name(), a);
+    io::safetensors::write(folder / "less.safetensors", arrays, metadata);
+    return caught([&] { load<moe<>>(folder / "less.safetensors"); });
+  };
+  const io::error lost = load_without("mixtral", "W_p", {{"K", "2"}});
+  CHECK(lost.code == io::errc::missing_setting);
+  CHECK(std::string(lost.what()).find("experts") != std::string::npos);
+  const io::error gated = load_without("nemotron_h", "", {{"K", "2"}, {"experts", "gated"}});
+  CHECK(gated.code == io::errc::conflict);
+  CHECK(std::string(gated.what()).find("gated experts have W_p") != std::string::npos);
 }
 
 TEST_CASE("tensors of a model that disagree on its experts are refused", "[load_mixture]") {

@@ -102,6 +102,11 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
   gpt.linear_bias = random<parameter<T, 2>>({n, w}, 18);
   gpt.output_bias = random<parameter<T, 2>>({n, d}, 19);
   gpt.limit = 0.5;
+  moe<T>& nemotron = add("Nemotron-H");
+  nemotron.linear = {};
+  nemotron.shared.activated = random<parameter<T, 2>>({d, s}, 20, 0.3f);
+  nemotron.shared.output = random<parameter<T, 2>>({s, d}, 21, 0.3f);
+  nemotron.activation = nemotron.shared.activation = pointwise::squared_relu;
   return forms;
 }
 
@@ -149,10 +154,14 @@ TEST_CASE("the forms of released models compute the chosen experts alone", "[moe
   }
 }
 
-TEST_CASE("a clamped mixture has no weighed input, and groups divide the experts", "[moe]") {
+TEST_CASE("a clamped mixture has no weighed input and a linear part, and groups divide the experts",
+          "[moe]") {
   auto layer = released_forms<float>()[3].second;
   layer.limit = 1;
   const tensor<float, 2> x({3, 14});
+  CHECK_THROWS_AS(evaluate(layer(x)), value_error);
+  layer = released_forms<float>()[5].second;
+  layer.limit = 1;
   CHECK_THROWS_AS(evaluate(layer(x)), value_error);
   layer = released_forms<float>()[2].second;
   layer.route.groups = 4;

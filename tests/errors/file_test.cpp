@@ -167,6 +167,14 @@ io::safetensors::serialize({{"w", io::fp8_weights(codes, tensor<float, 2>({1, 1}
 {R"([io] "mxd.safetensors": tensor "W_more" is not read by this layer: a list passed as `extra` takes such names, and they are left out (extra_tensor))", "The file has a tensor of the layer that fmoe does not know. Without it the layer may give other numbers than its authors' code.",
 "Look what the tensor is. `{.extra = &names}` loads the layer without it, and `names` tells what was left out.",
 [] { load<mxd<>>(small_file({{"W_more", tensor<float, 1>({3})}}), {.active = 2, .activation = pointwise::gelu}); }},
+{R"([io] "moe.safetensors": [moe] gated experts have W_p, and ungated ones have none (conflict))", "`experts` in the metadata is not what the tensors make.", "Write the tensor `W_p` of gated experts, or correct the metadata.",
+[] {
+const io::arrays_by_name arrays{{"router", tensor<float, 2>({8, 3})},
+                                {"W_g", tensor<float, 3>({3, 8, 4})},
+                                {"W_o", tensor<float, 3>({3, 4, 8})}};
+const io::strings_by_name metadata{{"K", "2"}, {"experts", "gated"}};
+load<moe<>>(io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "moe.safetensors"));
+}},
 {R"([io] "mxd.safetensors": does not say "K", which the layer needs: pass K as `active` (missing_setting))", "Tensors do not tell K, and the file has no metadata that do.", "`{.active = 32}` says it; -1, which is `all`, stands for ReLU without a selection.",
 [] { load<mxd<>>(small_file({}), {.activation = pointwise::gelu}); }},
 {R"([io] "mxd.safetensors": does not say "activation", which the layer needs: pass it in `metadata` (missing_setting))", "Tensors do not tell the activation of the network that the layer replaces, and the file has no metadata that do.", "`{.activation = pointwise::gelu}` and `{.metadata = {{\"activation\", \"gelu\"}}}` say it.",

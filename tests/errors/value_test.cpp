@@ -407,6 +407,15 @@ evaluate(product_top_k(scores, 2, 2));
 moe<> layer;
 layer.weighs_input = true;
 layer.limit = 7;
+layer.linear = tensor<float, 3>({4, 10, 5});
+evaluate(layer(tensor<float, 2>({3, 10})));
+}},
+{R"([moe] a limit is of gated experts, and these have no linear part)",
+"`limit` bounds both parts of a gated linear unit, and the experts have no `linear`.",
+"Set `linear`, or leave `limit` 0.",
+[] {
+moe<> layer;
+layer.limit = 7;
 evaluate(layer(tensor<float, 2>({3, 10})));
 }},
 {R"([expert_choice] the scores' first axis does not count tokens)",

@@ -60,7 +60,7 @@ class tensors_read {
 // The parts of a decoder layer that hold its mixture of experts. Attention, norms and other layers
 // stand beside them.
 inline constexpr std::string_view mixture_modules[] = {
-    "block_sparse_moe.", "feed_forward.", "mlp.",       "moe.",
+    "block_sparse_moe.", "feed_forward.", "mixer.",     "mlp.", "moe.",
     "router.",           "share_expert.", "shared_mlp."};
 
 // Returns the module that begins the name, or nothing.

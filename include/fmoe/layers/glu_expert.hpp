@@ -10,26 +10,29 @@
 namespace fmoe::detail {
 
 // The setting in the metadata for the activation of an expert.
-void describe_activation(auto& activation, auto& file) {
+void describe_activation(auto& activation, auto& file, const char* key = "activation",
+                         auto... unsaid) {
   using name = std::pair<std::string_view, pointwise>;
-  file.setting("activation", activation,
+  file.setting(key, activation,
                {name{"silu", pointwise::silu},
                 {"gelu_tanh", pointwise::gelu_tanh},
                 {"gelu", pointwise::gelu},
-                {"relu", pointwise::relu}});
+                {"relu", pointwise::relu},
+                {"squared_relu", pointwise::squared_relu},
+                {"relu2", pointwise::squared_relu}},
+               unsaid...);
 }
 
-}  // namespace fmoe::detail
-
-namespace fmoe::detail {
-
-// The hidden units of a gated linear unit, act(g) * p. With a limit L > 0 they are those of
-// gpt-oss, a SwiGLU of clamped numbers: (g' sigmoid(1.702 g')) * (p' + 1) with g' = min(g, L) and
-// p' = p within [-L, L].
-auto gated(pointwise activation, double limit, const operand auto& g, const operand auto& p) {
+// The hidden units of a gated linear unit, act(g) * p, or act(g) if it has no linear part. With a
+// limit L > 0 they are those of gpt-oss, a SwiGLU of clamped numbers: (g' sigmoid(1.702 g')) * (p'
+// + 1) with g' = min(g, L) and p' = p within [-L, L].
+auto gated(pointwise activation, double limit, bool has_linear, const operand auto& g,
+           const operand auto& p) {
+  expects<value_error>(has_linear || limit == 0,
+                       "[moe] a limit is of gated experts, and these have no linear part");
   const auto most = min(g, limit);
   const auto clamped = most * sigmoid(1.702 * most) * (clamp(p, -limit, limit) + 1);
-  return choose(limit == 0, apply(activation, g) * p, clamped);
+  return choose(limit == 0, multiply_if(has_linear, apply(activation, g), p), clamped);
 }
 
 }  // namespace fmoe::detail
@@ -37,7 +40,7 @@ auto gated(pointwise activation, double limit, const operand auto& g, const oper
 namespace fmoe {
 
 // One expert, (act(x W_g + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set, and
-// biases may be empty.
+// biases may be empty. If `linear` is empty, it is act(x W_g + b_g) W_o + b_o.
 template <class T = float>
 struct glu_expert {
   parameter<T, 2> activated;  // d w, W_g
@@ -54,7 +57,7 @@ struct glu_expert {
   auto operator()(const operand_of<2> auto& x) const {
     const auto g = choose(down.empty(), einsum<"td,dw->tw">(x, activated),
                           einsum<"td,dl,lw->tw">(x, down, up));
-    const auto z = detail::gated(activation, limit, add_bias(g, activated_bias),
+    const auto z = detail::gated(activation, limit, !linear.empty(), add_bias(g, activated_bias),
                                  add_bias(einsum<"td,dw->tw">(x, linear), linear_bias));
     return add_bias(einsum<"tw,wd->td">(z, output), output_bias);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The sparse mixture of experts that the AoE paper compares with (Algorithm 1 of Lv et al. 2025,
 // after Shazeer et al. 2017): y = sum over the chosen n of a_n E_n(x). Its optional parts are those
-// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss.
+// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss, Nemotron-H.
 #pragma once
 
 #include <cmath>
@@ -15,8 +15,9 @@ namespace fmoe {
 
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is (act(x
 // W_g + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set. What is empty is left
-// out. What chooses experts, and the gate of the shared one, is in the type of the layer's
-// arithmetic: where T has 16 or 8 bits, a token still has the experts that floats give it.
+// out: without `linear` an expert is act(x W_g + b_g) W_o + b_o, as in Nemotron-H. What chooses
+// experts, and the gate of the shared one, is in the type of the layer's arithmetic: where T has 16
+// or 8 bits, a token still has the experts that floats give it.
 template <class T = float>
 struct moe {
   using exact = detail::arithmetic_t<T>;
@@ -52,7 +53,8 @@ struct moe {
 
   // [t, d] -> [t, n, w]: the hidden units of every expert.
   auto hidden(const operand_of<2> auto& x) const {
-    return detail::gated(activation, limit, add_bias(preactivations(x), activated_bias),
+    return detail::gated(activation, limit, !linear.empty(),
+                         add_bias(preactivations(x), activated_bias),
                          add_bias(einsum<"td,ndw->tnw">(x, linear), linear_bias));
   }
 
@@ -92,7 +94,7 @@ struct moe {
     glu_expert<detail::widened_t<T>> one;
     one.activation = activation;
     one.limit = limit;
-    one.linear = detail::expert_slice<0>(linear, n);
+    if (!linear.empty()) one.linear = detail::expert_slice<0>(linear, n);
     one.output = detail::expert_slice<0>(output, n);
     if (down.empty()) {
       one.activated = detail::expert_slice<0>(activated, n);
@@ -111,7 +113,7 @@ struct moe {
     visit(released_name{"W_g", presence::required, "ndw", "ndw", "W_down"}, layer.activated);
     visit(released_name{"W_down", presence::optional, "d(nl)", "dnl"}, layer.down);
     visit(released_name{"W_up", presence::optional, "nlw"}, layer.up);
-    visit(released_name{"W_p", presence::required, "ndw"}, layer.linear);
+    visit(released_name{"W_p", presence::optional, "ndw"}, layer.linear);
     visit(released_name{"W_o", presence::required, "nwd"}, layer.output);
     visit(unrounded({"router_bias", presence::optional, "n"}), layer.router_bias);
     visit(unrounded(statistic({"balance", presence::optional, "n"})), layer.balance);
@@ -126,6 +128,14 @@ struct moe {
   static void describe(auto& layer, auto& file) {
     routing::describe(layer.route, file);
     detail::describe_activation(layer.activation, file);
+    detail::describe_activation(layer.shared.activation, file, "shared_activation",
+                                pointwise::silu);
+    // Files say that W_p is not missing but none.
+    bool is_gated = !layer.linear.empty();
+    if (!is_gated) file.needed("experts");
+    file.setting("experts", is_gated, {{"gated", true}, {"ungated", false}}, true);
+    detail::expects<value_error>(is_gated == !layer.linear.empty(),
+                                 "[moe] gated experts have W_p, and ungated ones have none");
     file.number("scale", layer.scale, 1);
     file.number("limit", layer.limit, 0);
     file.setting("weighs", layer.weighs_input, {{"output", false}, {"input", true}}, false);
@@ -145,7 +155,7 @@ struct moe {
         !weighs_input || (limit == 0 && activated_bias.empty() && linear_bias.empty()),
         "[moe] an input that is weighed goes to experts without biases and without a limit");
     const auto g = einsum<"tn,tnw->tnw">(a, preactivations(x));
-    return apply(activation, g) * einsum<"td,ndw->tnw">(x, linear);
+    return multiply_if(!linear.empty(), apply(activation, g), einsum<"td,ndw->tnw">(x, linear));
   }
 
   auto gated_shared(const operand_of<2> auto& x) const {

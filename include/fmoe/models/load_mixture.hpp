@@ -83,10 +83,11 @@ class mixture_reader {
     to.router = transposed<exact>(names_->router);
     to.router_bias = vector(names_->router_bias, experts_);
     to.balance = vector(names_->balance, experts_);
-    const bool is_joined = names_->joined != gate_and_linear::apart;
+    const bool is_gated = names_->joined != gate_and_linear::none;
+    const bool is_joined = is_gated && names_->joined != gate_and_linear::apart;
     const std::string_view linear = is_joined ? names_->activated : names_->linear;
     to.activated = matrices(names_->activated, width_, hidden(), 0, is_joined);
-    to.linear = matrices(linear, width_, hidden(), 1, is_joined);
+    if (is_gated) to.linear = matrices(linear, width_, hidden(), 1, is_joined);
     to.output = matrices(names_->output, hidden(), width_, 0, false);
     to.activated_bias = stored(biases(names_->activated_bias, hidden(), 0, is_joined), 1);
     to.linear_bias = stored(
@@ -94,11 +95,11 @@ class mixture_reader {
         1);
     to.output_bias = stored(biases(names_->output_bias, width_, 0, false), 1);
     if (contains(names_->shared_output)) {
-      const bool is_one = names_->shared_linear.empty();
+      const bool is_one = is_gated && names_->shared_linear.empty();
       const std::string_view shared_linear =
           is_one ? names_->shared_activated : names_->shared_linear;
       to.shared.activated = stored(transposed<number>(names_->shared_activated, 0, is_one), 0);
-      to.shared.linear = stored(transposed<number>(shared_linear, 1, is_one), 0);
+      if (is_gated) to.shared.linear = stored(transposed<number>(shared_linear, 1, is_one), 0);
       to.shared.output = stored(transposed<number>(names_->shared_output), 0);
       to.shared_gate = vector(names_->shared_gate, width_);
     }
@@ -361,6 +362,7 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
   reader.read(mixture);
   mixture.route = settings.route;
   mixture.activation = settings.activation;
+  if (!mixture.shared.output.empty()) mixture.shared.activation = settings.activation;
   mixture.scale = settings.scale;
   mixture.limit = settings.limit;
   mixture.weighs_input = settings.weighs_input;

@@ -16,6 +16,7 @@ enum class gate_and_linear : unsigned char {
   apart,            // two tensors
   one_after_other,  // one tensor: the outputs of the gate first
   in_turns,         // one tensor: an output of the gate, then one of the linear part
+  none,             // one tensor, of experts without a gate
 };
 
 // Names stand behind the prefix of a model's layer. {} is the number of an expert, if each has a
@@ -23,11 +24,12 @@ enum class gate_and_linear : unsigned char {
 // in such models, and those of biases, of balances and of shared experts may be missing.
 struct mixture_names {
   std::string_view router, activated, linear, output;
-  gate_and_linear joined = gate_and_linear::apart;  // then `linear` is empty
+  gate_and_linear joined = gate_and_linear::apart;  // else `linear` is empty
   bool inputs_first = false;                        // a matrix is [in, out] instead of [out, in]
   std::string_view router_bias = {}, balance = {};
   std::string_view activated_bias = {}, linear_bias = {}, output_bias = {};
-  // Of the shared expert; without `shared_linear` the gate and the linear part are one after other.
+  // Of the shared expert; without `shared_linear` the gate and the linear part are one after other,
+  // or it has no gate, as the others.
   std::string_view shared_activated = {}, shared_linear = {}, shared_output = {}, shared_gate = {};
 };
 
@@ -167,6 +169,23 @@ inline constexpr mixture_names granite_names[] = {
      .joined = gate_and_linear::one_after_other,
      .shared_activated = "shared_mlp.input_linear.weight",
      .shared_output = "shared_mlp.output_linear.weight"}};
+inline constexpr mixture_names nemotron_h_names[] = {
+    {.router = "mixer.gate.weight",
+     .activated = "mixer.experts.{}.up_proj.weight",
+     .linear = {},
+     .output = "mixer.experts.{}.down_proj.weight",
+     .joined = gate_and_linear::none,
+     .balance = "mixer.gate.e_score_correction_bias",
+     .shared_activated = "mixer.shared_experts.up_proj.weight",
+     .shared_output = "mixer.shared_experts.down_proj.weight"},
+    {.router = "mixer.gate.weight",
+     .activated = "mixer.experts.up_proj",
+     .linear = {},
+     .output = "mixer.experts.down_proj",
+     .joined = gate_and_linear::none,
+     .balance = "mixer.gate.e_score_correction_bias",
+     .shared_activated = "mixer.shared_experts.up_proj.weight",
+     .shared_output = "mixer.shared_experts.down_proj.weight"}};
 inline constexpr mixture_names llama4_names[] = {
     {.router = "feed_forward.router.weight",
      .activated = "feed_forward.experts.gate_up_proj",
@@ -224,12 +243,24 @@ inline constexpr mixture_names gguf_tensors[] = {{.router = "ffn_gate_inp.weight
                                                   .shared_output = "ffn_down_shexp.weight",
                                                   .shared_gate = "ffn_gate_inp_shexp.weight"}};
 
+// Of experts without a gate.
+inline constexpr mixture_names ungated_gguf_tensors[] = {
+    {.router = "ffn_gate_inp.weight",
+     .activated = "ffn_up_exps.weight",
+     .linear = {},
+     .output = "ffn_down_exps.weight",
+     .joined = gate_and_linear::none,
+     .balance = "exp_probs_b.bias",
+     .shared_activated = "ffn_up_shexp.weight",
+     .shared_output = "ffn_down_shexp.weight"}};
+
 // The names of settings in config.json and in GGUF files. A family may have names of its own, and
 // its config.json may have the usual ones all the same.
 struct setting_names {
   std::string_view active = "num_experts_per_tok", normalizes = "norm_topk_prob",
                    scale = "routed_scaling_factor", groups = "n_group",
-                   active_groups = "topk_group", score_function = "scoring_func";
+                   active_groups = "topk_group", score_function = "scoring_func",
+                   activation = "hidden_act";
 };
 inline constexpr setting_names gguf_settings{"expert_used_count",       "expert_weights_norm",
                                              "expert_weights_scale",    "expert_group_count",
@@ -259,6 +290,7 @@ struct mixture_family {
   bool has_groups = false, has_scale = false, has_balance = false;
   bool weighs_input = false;  // the weight multiplies the input of an expert
   double limit = 0;           // of a clamped SwiGLU, where the settings do not say another one
+  pointwise activation = pointwise::silu;  // where they do not say another one
   setting_names settings = {};
 };
 
@@ -337,6 +369,18 @@ inline constexpr mixture_family mistral4_family{.name = "mistral4",
 inline constexpr setting_names kimi_linear_settings{.active = "num_experts_per_token",
                                                     .normalizes = "moe_renormalize",
                                                     .groups = "num_expert_group"};
+inline constexpr mixture_family nemotron_h_family = [] {
+  mixture_family family = like_deepseek_v3(
+      "nemotron_h", nemotron_h_names, normalization::unless_said, {.activation = "mlp_hidden_act"});
+  family.activation = pointwise::squared_relu;
+  return family;
+}();
+inline constexpr mixture_family nemotron_h_in_gguf = [] {
+  mixture_family family = in_gguf("nemotron_h_moe", nemotron_h_family);
+  family.normalizes = normalization::if_said;
+  family.tensors = ungated_gguf_tensors;
+  return family;
+}();
 // Files of all versions have this name. Those of V2 may not say which they are, and those of
 // Mistral Large 3 have softmaxes that are divided by their sum.
 inline constexpr mixture_family deepseek_in_gguf{.name = "deepseek2",
@@ -396,6 +440,7 @@ inline constexpr mixture_family mixture_families[] = {
     of_sigmoids("step3p5", step3p5_names,
                 {.active = "moe_top_k", .scale = "moe_router_scaling_factor"}),
     like_deepseek_v3("lfm2_moe", lfm2_names),
+    nemotron_h_family,
     llama4_family,
     {.name = "llama4_text",
      .tensors = llama4_names,
@@ -429,12 +474,16 @@ inline constexpr mixture_family mixture_families[] = {
     in_gguf("minimax-m2", of_sigmoids("", {})),
     in_gguf("mimo2", of_sigmoids("", {})),
     in_gguf("lfm2moe", of_sigmoids("", {})),
+    nemotron_h_in_gguf,
     in_gguf("gpt-oss", gpt_oss_family),
 };
 
 // What stands before the number of a layer.
-inline constexpr std::string_view layer_prefixes[] = {
-    "model.layers.", "model.language_model.layers.", "language_model.model.layers.",
-    "thinker.model.layers.", "blk."};
+inline constexpr std::string_view layer_prefixes[] = {"model.layers.",
+                                                      "model.language_model.layers.",
+                                                      "language_model.model.layers.",
+                                                      "thinker.model.layers.",
+                                                      "backbone.layers.",
+                                                      "blk."};
 
 }  // namespace fmoe::detail

@@ -13,11 +13,11 @@
 
 namespace fmoe::detail {
 
-// What some layers of Laguna and Step-3.5 have beside what a moe has: scores and hidden units that
-// are bounded. 0 is without a bound.
-inline constexpr std::string_view unknown_settings[] = {"moe_router_logit_softcapping",
-                                                        "swiglu_limits", "swiglu_limits_shared",
-                                                        "swiglu_clamp_exp", "swiglu_clamp_shexp"};
+// What some layers of Laguna, Step-3.5 and Nemotron-H have beside what a moe has: scores and hidden
+// units that are bounded, and experts of a projection of x. 0 is without.
+inline constexpr std::string_view unknown_settings[] = {
+    "moe_router_logit_softcapping", "swiglu_limits",  "swiglu_limits_shared", "swiglu_clamp_exp",
+    "swiglu_clamp_shexp",           "moe_latent_size"};
 
 // The settings of a moe that its tensors do not tell.
 struct mixture_settings {
@@ -27,23 +27,27 @@ struct mixture_settings {
   bool weighs_input = false, has_balance = false;
 };
 
-inline pointwise activation_in(const io::model_config& config) {
+// Throws schema for an activation that fmoe's experts do not have.
+inline pointwise activation_in(const io::model_config& config, std::string_view name,
+                               pointwise unsaid) {
   constexpr std::pair<std::string_view, pointwise> known[] = {
       {"silu", pointwise::silu},
       {"gelu", pointwise::gelu},
       {"gelu_pytorch_tanh", pointwise::gelu_tanh},
-      {"relu", pointwise::relu}};
-  const std::string said = config.text("hidden_act").value_or("silu");
-  for (const auto& [name, f] : known)
-    if (name == said) return f;
-  config.refuse("hidden_act", "is no activation of fmoe's experts");
+      {"relu", pointwise::relu},
+      {"relu2", pointwise::squared_relu}};
+  const auto said = config.text(name);
+  if (!said) return unsaid;
+  for (const auto& [text, f] : known)
+    if (text == *said) return f;
+  config.refuse(name, "is no activation of fmoe's experts");
 }
 
 // Throws schema for an architecture that has no mixture which fmoe knows.
 inline const mixture_family& family_of(const io::model_config& config) {
   std::string known;
   for (const mixture_family& family : mixture_families) {
-    if ((family.tensors.data() == gguf_tensors) != config.is_gguf()) continue;
+    if ((family.settings.active == gguf_settings.active) != config.is_gguf()) continue;
     if (family.name == config.architecture()) return family;
     known.append(known.empty() ? "" : ", ").append(family.name);
   }
@@ -55,9 +59,9 @@ inline const mixture_family& family_of(const io::model_config& config) {
 inline setting_names names_in(const io::model_config& config, const mixture_family& family) {
   constexpr setting_names usual;
   setting_names names = family.settings;
-  for (const auto name :
-       {&setting_names::active, &setting_names::normalizes, &setting_names::scale,
-        &setting_names::groups, &setting_names::active_groups, &setting_names::score_function})
+  for (const auto name : {&setting_names::active, &setting_names::normalizes, &setting_names::scale,
+                          &setting_names::groups, &setting_names::active_groups,
+                          &setting_names::score_function, &setting_names::activation})
     if (!config.text(names.*name) && config.text(usual.*name)) names.*name = usual.*name;
   return names;
 }
@@ -130,7 +134,7 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
                                     bool has_balance) {
   const setting_names names = names_in(config, family);
   mixture_settings s;
-  s.activation = activation_in(config);
+  s.activation = activation_in(config, names.activation, family.activation);
   for (const std::string_view name : unknown_settings)
     if (config.number(name).value_or(0) != 0) config.refuse(name, "is no part of fmoe's mixtures");
   s.route.active = config.count(names.active);
