@@ -86,7 +86,7 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
                              evaluate(load_mixture(home / name, 1).chosen(x))));
     ++count;
   }
-  CHECK(count == 72);
+  CHECK(count == 80);
 }
 
 // The released files have the inputs of a matrix first, and transformers saves it the other way.
@@ -185,6 +185,9 @@ TEST_CASE("what a family does not do is refused", "[load_mixture]") {
   has(refused("nemotron_h", R"({"model_type": "nemotron_h", "num_experts_per_tok": 2,
                              "moe_latent_size": 8})"),
       "\"moe_latent_size\" = \"8\", which is no part of fmoe's mixtures");
+  has(refused("deepseek_v3", R"({"model_type": "deepseek_v3", "num_experts_per_tok": 2,
+                              "swiglu_limit": 10.0})"),
+      "\"swiglu_limit\" = \"10.0\", which is no part of fmoe's mixtures");
   has(refused("step3p5", R"({"model_type": "step3p5", "num_experts_per_tok": 2,
                           "swiglu_limits": [null, 7]})"),
       "\"swiglu_limits\" = \"7\", which is no part of fmoe's mixtures");

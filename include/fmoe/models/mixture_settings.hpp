@@ -2,6 +2,7 @@
 // What the settings of a released model say of its mixtures of experts.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -135,11 +136,15 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
   const setting_names names = names_in(config, family);
   mixture_settings s;
   s.activation = activation_in(config, names.activation, family.activation);
-  for (const std::string_view name : unknown_settings)
+  const auto expect_none = [&](std::string_view name) {
     if (config.number(name).value_or(0) != 0) config.refuse(name, "is no part of fmoe's mixtures");
+  };
+  std::ranges::for_each(unknown_settings, expect_none);
   s.route.active = config.count(names.active);
   s.weighs_input = family.weighs_input;
-  if (family.limit != 0) s.limit = config.number("swiglu_limit").value_or(family.limit);
+  constexpr std::string_view limit = "swiglu_limit";
+  if (family.limit == 0) expect_none(limit);  // it has another form than that of gpt-oss
+  else s.limit = config.number(limit).value_or(family.limit);
   if (family.has_scale) s.scale = config.number(names.scale).value_or(1);
   if (family.weights == expert_weights::softmax_of_chosen) return s;
   const bool is_sigmoid = has_sigmoids(config, family, has_balance),
