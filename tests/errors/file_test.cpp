@@ -42,7 +42,8 @@ io::array shape_of_weight() { return {{2}, std::span<const int>(std::vector{24, 
 // Reads the weight w [24, 64] of four bits as compressed-tensors has it, with these arrays in place
 // of its own.
 void compressed_with(io::arrays_by_name arrays) {
-  arrays.insert({{"w_packed", zeros_of<std::int32_t>({24, 8})}, {"w_scale", zeros_of<float>({24, 2})}});
+  arrays.insert(
+      {{"w_packed", zeros_of<std::int32_t>({24, 8})}, {"w_scale", zeros_of<float>({24, 2})}});
   const auto file = io::safetensors::parse(io::safetensors::serialize(arrays));
   io::weight_of("w", [&](const std::string& name) {
     return file.contains(name) ? std::optional(file.at(name)) : std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The element types that files hold (the 22 of safetensors, some of which .npy has, integers of four
-// bits that it has in words, and the blocks of ggml, which GGUF files have) and the bounds of their
-// shapes.
+// The element types that files hold (the 22 of safetensors, some of which .npy has, integers of
+// four bits that it has in words, and the blocks of ggml, which GGUF files have) and the bounds of
+// their shapes.
 #pragma once
 
 #include <cstdint>
