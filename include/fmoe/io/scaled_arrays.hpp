@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Weights that stand in several arrays of a file, of which one holds codes and others their scales.
-// Of a weight NAME [.., o, i] they are, with w the code as its format's number:
+// A weight NAME is [.., o, i], and w is the number of a code in its format. There are these forms:
 //
-//   FP8, or integers of 8 bits: NAME of F8_E4M3 or I8, and NAME_scale_inv (DeepSeek-AI 2024,
-//   section 3.3, and transformers) or NAME_scale (compressed-tensors). w times the scale of its
-//   block: the whole matrix, a row, 128 x 128 weights, or what divides each axis evenly. FP4:
-//   NAME_packed or NAME of U8 [.., o, i / 2], each byte two numbers of E2M1 with the first in its
-//   low four bits, and NAME_scale [.., o, i / 16] of F8_E4M3 (NVFP4) or [.., o, i / 32] of U8 or
-//   F8_E8M0, 2^(scale - 127) (MXFP4). NVFP4 has a second scale of the matrix: NAME_scale_2, which
-//   multiplies (NVIDIA's ModelOpt), or NAME_global_scale, which divides (compressed-tensors).
-//   Integers of 4 bits (compressed-tensors): NAME_packed of I32 [.., o, i / 8], eight a word from
-//   its low bits on, NAME_scale [.., o, groups], and NAME_shape, o and i. w - 8 times the scale, or
-//   with NAME_zero_point of I32 [.., o / 8, groups] w less the code of 0.
-//   MXFP4 as GPT-OSS has it: NAME is X_blocks of U8 [.., o, i / 32, 16], and X_scales of U8.
-//   In GGUF: X.weight in blocks of ggml, and X.scale with a number for each matrix.
+// FP8, or integers of 8 bits: NAME of F8_E4M3 or I8, and NAME_scale_inv (DeepSeek-AI 2024, section
+// 3.3, and transformers) or NAME_scale (compressed-tensors): w times the scale of its block, which
+// is the whole matrix, a row, 128 x 128 weights, or what divides each axis evenly. With
+// NAME_zero_point of I8 it is w less the code of 0.
+//
+// FP4: NAME_packed or NAME of U8 [.., o, i / 2], each byte two numbers of E2M1 with the first in
+// its low four bits, and NAME_scale [.., o, i / 16] of F8_E4M3 (NVFP4), or [.., o, i / 32] of U8 or
+// F8_E8M0, 2^(scale - 127) (MXFP4). NVFP4 has a second scale of the matrix: NAME_scale_2, which
+// multiplies (NVIDIA's ModelOpt), or NAME_global_scale, which divides (compressed-tensors).
+//
+// Integers of 4 bits (compressed-tensors): NAME_packed of I32 [.., o, i / 8], eight a word from its
+// low bits on, NAME_scale [.., o, groups], and NAME_shape, o and i: w - 8 times the scale, or with
+// NAME_zero_point of I32 [.., o / 8, groups] w less the code of 0.
+//
+// MXFP4 as GPT-OSS has it: NAME is X_blocks of U8 [.., o, i / 32, 16], and X_scales of U8.
+//
+// In GGUF: X.weight in blocks of ggml, and X.scale with a number for each matrix.
 //
 // X.input_scale and X.input_global_scale beside X.weight are of activations, which fmoe computes in
 // floats. They are passed over.
