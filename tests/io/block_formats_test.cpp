@@ -312,6 +312,12 @@ TEST_CASE("a scale may stand for each row or each matrix of a stack, in whatever
     for (extent row = 0; row < 6; ++row)
       CHECK(found(row / 3, row % 3, 31) == static_cast<float>(row + 1));
   }
+  // Two scales for six rows may be of blocks of three, or of four and of two.
+  CHECK(caught([&] {
+          io::fp8_weights(codes.reshaped({6, 32}), scales.rows(0, 2).reshaped({2, 1}));
+        }).code == io::errc::shape);
+  CHECK(io::fp8_weights(codes.reshaped({8, 24}), scales.rows(0, 2).reshaped({2, 1}))
+            .get<float, 2>()(4, 0) == 2);
   const io::array rows = codes.reshaped({6, 32});
   CHECK(io::fp8_weights(rows, scales).get<float, 2>()(4, 0) == 5);
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include <fmoe/io/scaled_arrays.hpp>
@@ -42,13 +43,15 @@ FMOE_INLINE bool is_part_of_weight(const std::string& name, std::string_view par
          std::ranges::count(parts_of_weight(name), part) != 0;
 }
 
-// Returns how many of `length` neighbours share one of `scales`, or 0 if that cannot be told.
+// Returns how many of `length` neighbours share one of `scales`, or 0 if that cannot be told:
+// blocks of other lengths than 128 count as powers of two without a rest, of which only one has so
+// many.
 inline extent block_of_axis(extent length, extent scales) {
   constexpr extent usual = 128;
   if (scales == 0) return 0;
   if (scales == 1) return std::max<extent>(length, 1);
   if (scales == divide_up(length, usual)) return usual;
-  return length % scales == 0 ? length / scales : 0;
+  return length % scales == 0 && std::has_single_bit(length / scales) ? length / scales : 0;
 }
 
 // The shape of scales that stand for one for each matrix or each row, and the blocks that they
@@ -168,6 +171,11 @@ class weight_parts {
     const array weights = in_rows(*codes, element_type::f4, 2);
     const std::optional<array> factor = beside("_scale_2"), divisor = beside("_global_scale");
     const array* const whole = factor ? &*factor : divisor ? &*divisor : nullptr;
+    if (scales->type() == element_type::f8_e4m3 && whole == nullptr)
+      throw error(errc::missing_tensor,
+                  "is missing, and so is " + in_quotes(name_ + "_global_scale") +
+                      ": a weight of NVFP4 has one of them",
+                  0, name_ + "_scale_2");
     return weights.scaled(*scales, 1, block_of_row(*scales, weights.shape().back()),
                           {whole, !factor, nullptr});
   }

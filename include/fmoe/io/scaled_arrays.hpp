@@ -4,8 +4,8 @@
 //
 // FP8, or integers of 8 bits: NAME of F8_E4M3 or I8, and NAME_scale_inv (DeepSeek-AI 2024, section
 // 3.3, and transformers) or NAME_scale (compressed-tensors): w times the scale of its block, which
-// is the whole matrix, a row, 128 x 128 weights, or what divides each axis evenly. With
-// NAME_zero_point of I8 it is w less the code of 0.
+// is the whole matrix, a row, or on each axis 128 weights or another power of two without a rest.
+// With NAME_zero_point of I8 it is w less the code of 0.
 //
 // FP4: NAME_packed or NAME of U8 [.., o, i / 2], each byte two numbers of E2M1 with the first in
 // its low four bits, and NAME_scale [.., o, i / 16] of F8_E4M3 (NVFP4), or [.., o, i / 32] of U8 or
@@ -47,8 +47,8 @@ bool is_part_of_weight(const std::string& name, std::string_view part);
 using find_array = std::function<std::optional<array>(const std::string& name)>;
 
 // Returns [.., o, i] weights of FP8 or of integers of 8 bits. Throws dtype, and shape unless the
-// scales are one for each matrix, for each row, for each block of 128 x 128, or divide the axes
-// evenly.
+// scales are one for each matrix, for each row, for each block of 128 x 128, or for blocks of other
+// powers of two without a rest.
 array fp8_weights(const array& codes, const array& scales);
 
 // Returns [.., o, i] weights of MXFP4. Throws dtype, and shape unless the scales have the shape of
