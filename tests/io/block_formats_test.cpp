@@ -322,7 +322,7 @@ TEST_CASE("a scale may stand for each row or each matrix of a stack, in whatever
   CHECK(io::fp8_weights(rows, scales).get<float, 2>()(4, 0) == 5);
 
   // The same in NVFP4, whose second scales are two, or one.
-  const io::array packed(element_type::u8, {2, 3, 16}, std::vector<std::byte>(96, std::byte{0x22})),
+  io::array packed(element_type::u8, {2, 3, 16}, std::vector<std::byte>(96, std::byte{0x22})),
       first(element_type::f8_e4m3, {2, 3, 2}, std::vector<std::byte>(12, std::byte{0x38}));
   const auto with_second = [&](const io::array& second) {
     const auto find = [&](const std::string& name) -> std::optional<io::array> {
@@ -337,6 +337,9 @@ TEST_CASE("a scale may stand for each row or each matrix of a stack, in whatever
   CHECK(of_two(1, 0, 0) == 4);
   CHECK(of_one(0, 0, 0) == 5);
   CHECK(of_one(1, 2, 31) == 5);
+  packed = packed.rows(0, 0);  // of no matrices
+  first = first.rows(0, 0);
+  CHECK(with_second(scales.rows(0, 0)).shape() == std::array<extent, 3>{0, 3, 32});
 }
 
 TEST_CASE("arrays that do not belong together are refused") {

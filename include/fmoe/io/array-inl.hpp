@@ -171,7 +171,7 @@ FMOE_INLINE array array::scaled(const array& scales, extent block_rows, extent b
                                         " and one number, or one for each matrix, is expected");
     const any_tensor floats =
         more.whole->elements_as(dtype::float32, more.whole->shape_, narrowing::allow);
-    if (!more.whole->is_outline_) {
+    if (!more.whole->is_outline_ && numbers != 0) {
       const auto* const first = static_cast<const float*>(floats.elements->data());
       beside->whole.assign(matrices, *first);
       if (numbers == matrices) beside->whole.assign(first, first + matrices);

@@ -87,7 +87,8 @@ struct iq2_s {
     const bytes low = b + 2, signs = b + 34, high = b + 66;
     read_odd_scales(half_at(b) * 0.125f, b + 74, scales);
     for (unsigned i = 0; i < 32; ++i)
-      put_signed(rows[low[i] | (high[i / 4] >> 2 * (i % 4) & 3u) << 8], signs[i], to + 8 * i);
+      put_signed(rows[low[i] | (unsigned{high[i / 4]} >> 2 * (i % 4) & 3u) << 8], signs[i],
+                 to + 8 * i);
   }
 };
 

@@ -24,7 +24,9 @@ T load(bytes b) {
 inline float half_at(bytes b) { return static_cast<float>(load<f16>(b)); }
 
 // The low or the high four bits of a byte.
-inline unsigned nibble(std::uint8_t byte, unsigned high) { return byte >> 4 * high & 15u; }
+inline unsigned nibble(std::uint8_t byte, unsigned high) {
+  return unsigned{byte} >> 4 * high & 15u;
+}
 
 // Writes eight integers of a word whose lowest byte is the first of them.
 inline void put_eight(std::uint64_t word, std::int8_t* to) {
@@ -161,7 +163,7 @@ struct q3_k {
     const float d = half_at(b + 108);
     for (unsigned i = 0; i < 16; ++i) {
       const unsigned low = nibble(six_bits[i % 8], i / 8),
-                     high = six_bits[8 + i % 4] >> 2 * (i / 4) & 3u;
+                     high = unsigned{six_bits[8 + i % 4]} >> 2 * (i / 4) & 3u;
       scales[i] = d * static_cast<float>(static_cast<int>(low | high << 4) - 32);
     }
     put_quarters(b + 32, to);
