@@ -370,12 +370,44 @@ TEST_CASE("arrays that do not belong together are refused") {
   CHECK(without("int4_zeros", ".weight_zero_point", &one).code == io::errc::dtype);
   CHECK(without("int4_zeros", ".weight_zero_point", &words).code == io::errc::shape);
   CHECK(without("int8_zeros", ".weight_zero_point", &one).code == io::errc::shape);
-  CHECK(without("nvfp4", ".weight_scale", &scales).code == io::errc::shape);
+  CHECK(without("nvfp4", ".weight_scale", &scales).code == io::errc::dtype);
   CHECK(without("nvfp4", ".weight_global_scale", &many).code == io::errc::shape);
   CHECK(without("fp8_block", ".weight_scale", &scales).code == io::errc::shape);
   CHECK(without("int8_channel", ".weight_scale", &scales).code == io::errc::shape);
+  // Six bits in bytes, as MXFP6 has them, are not four.
+  const io::array of_six_bits(element_type::u8, {24, 48}, std::vector<std::byte>(24 * 48));
+  CHECK(without("mxfp4", ".weight_packed", &of_six_bits).code == io::errc::shape);
+  CHECK(without("modelopt", ".weight", &of_six_bits).code == io::errc::shape);
   const io::array bytes(element_type::u8, {24, 1}, std::vector<std::byte>(24));
   CHECK(without("int8_channel", ".weight_scale", &bytes).code == io::errc::dtype);
+}
+
+TEST_CASE("bytes with floats beside them are no weights of four bits") {
+  const io::array bytes(element_type::u8, {2, 32}, std::vector<std::byte>(64)),
+      floats(tensor<float, 2>({2, 4}));
+  const auto found = io::with_scales({{"image", bytes}, {"image_scale", floats}});
+  CHECK(found.size() == 2);
+  CHECK(!found.at("image").is_scaled());
+}
+
+TEST_CASE("what a weight is made of is asked for, and nothing else") {
+  // Whoever notes what is asked for knows that it is no tensor of another layer.
+  const io::array blocks(element_type::q8_0, {2, 32}, std::vector<std::byte>(68)),
+      codes(element_type::f8_e4m3, {2, 2}, std::vector<std::byte>(4)), one(tensor<float, 1>({1}));
+  const auto asked = [&](const io::array& weight) {
+    std::vector<std::string> names;
+    io::weight_of("x.weight", [&](const std::string& name) -> std::optional<io::array> {
+      if (name == "x.weight") return weight;
+      names.push_back(name);
+      return name == "x.scale" || name == "x.weight_scale" ? std::optional(one) : std::nullopt;
+    });
+    return names;
+  };
+  using texts = std::vector<std::string>;
+  CHECK(asked(blocks) == texts{"x.input_scale", "x.input_global_scale", "x.scale"});
+  CHECK(asked(codes) == texts{"x.weight_scale_inv", "x.weight_scale", "x.input_scale",
+                              "x.input_global_scale", "x.weight_zero_point"});
+  CHECK(asked(one).empty());
 }
 
 TEST_CASE("arrays meet their scales by name") {

@@ -128,11 +128,6 @@ struct array::scales_beside {
   std::shared_ptr<const void> owner, owner_of_zeros;
 };
 
-FMOE_INLINE array array::scaled(const array& scales, extent block_rows,
-                                extent block_columns) const {
-  return scaled(scales, block_rows, block_columns, {});
-}
-
 FMOE_INLINE array array::scaled(const array& scales, extent block_rows, extent block_columns,
                                 const scales_of_scales& more) const {
   const auto is_one_of = [](element_type type, std::initializer_list<element_type> types) {

@@ -89,8 +89,7 @@ class array {
   // blocks of this size, an array of one axis along it, and the scales have an entry for each
   // block. Throws dtype, and shape unless the scales have the number of blocks that each axis has.
   array scaled(const array& scales, extent block_rows, extent block_columns,
-               const scales_of_scales& more) const;
-  array scaled(const array& scales, extent block_rows, extent block_columns) const;
+               const scales_of_scales& more = {}) const;
 
   element_type type() const { return type_; }
   const std::vector<extent>& shape() const { return shape_; }

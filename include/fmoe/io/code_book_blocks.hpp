@@ -41,10 +41,7 @@ inline void put_signed(std::uint64_t magnitudes, unsigned negative, std::int8_t*
 
 inline constexpr std::uint8_t iq2_magnitudes[] = {8, 25, 43};
 
-struct iq2_xxs {
-  static constexpr element_type type = element_type::iq2_xxs;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct iq2_xxs : block<element_type::iq2_xxs, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     static const auto rows = rows_of<std::uint64_t>(book_of_iq2_xxs, iq2_magnitudes);
     const float d = half_at(b) * 0.125f;
@@ -64,10 +61,7 @@ inline void read_odd_scales(float d, bytes b, float* scales) {
     scales[i] = d * static_cast<float>(2 * nibble(b[i / 2], i % 2) + 1);
 }
 
-struct iq2_xs {
-  static constexpr element_type type = element_type::iq2_xs;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = false;
+struct iq2_xs : block<element_type::iq2_xs, 16> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     static const auto rows = rows_of<std::uint64_t>(book_of_iq2_xs, iq2_magnitudes);
     read_odd_scales(half_at(b) * 0.125f, b + 66, scales);
@@ -78,10 +72,7 @@ struct iq2_xs {
   }
 };
 
-struct iq2_s {
-  static constexpr element_type type = element_type::iq2_s;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = false;
+struct iq2_s : block<element_type::iq2_s, 16> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     static const auto rows = rows_of<std::uint64_t>(book_of_iq2_s, iq2_magnitudes);
     const bytes low = b + 2, signs = b + 34, high = b + 66;
@@ -92,10 +83,7 @@ struct iq2_s {
   }
 };
 
-struct iq3_xxs {
-  static constexpr element_type type = element_type::iq3_xxs;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct iq3_xxs : block<element_type::iq3_xxs, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     constexpr std::uint8_t magnitudes[] = {4, 12, 20, 28, 36, 44, 52, 62};
     static const auto rows = rows_of<std::uint32_t>(book_of_iq3_xxs, magnitudes);
@@ -112,10 +100,7 @@ struct iq3_xxs {
   }
 };
 
-struct iq3_s {
-  static constexpr element_type type = element_type::iq3_s;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct iq3_s : block<element_type::iq3_s, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     constexpr std::uint8_t magnitudes[] = {1, 3, 5, 7, 9, 11, 13, 15};
     static const auto rows = rows_of<std::uint32_t>(book_of_iq3_s, magnitudes);
@@ -143,10 +128,7 @@ struct iq1_rows {
   }
 };
 
-struct iq1_s {
-  static constexpr element_type type = element_type::iq1_s;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct iq1_s : block<element_type::iq1_s, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     const float d = half_at(b) * 0.125f;
     for (unsigned p = 0; p < 8; ++p) {
@@ -160,10 +142,7 @@ struct iq1_s {
 };
 
 // The 16 bits of d are the highest four of each of four words, which have four scales below them.
-struct iq1_m {
-  static constexpr element_type type = element_type::iq1_m;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = false;
+struct iq1_m : block<element_type::iq1_m, 16> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     unsigned words[4], bits = 0;
     for (unsigned i = 0; i < 4; ++i) {

@@ -80,20 +80,22 @@ inline constexpr std::int8_t twice_e2m1_numbers[16] = {0, 1,  2,  3,  4,  6,  8,
 inline constexpr std::int8_t iq4_numbers[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                 1,    13,   25,  38,  53,  69,  89,  113};
 
-struct q4_0 {
-  static constexpr element_type type = element_type::q4_0;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+// What a type says of its blocks.
+template <element_type Type, unsigned Part, bool HasOffsets = false>
+struct block {
+  static constexpr element_type type = Type;
+  static constexpr unsigned part = Part;
+  static constexpr bool has_offsets = HasOffsets;
+};
+
+struct q4_0 : block<element_type::q4_0, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_at(b);
     put_nibbles(b + 2, 0, 8, to);
   }
 };
 
-struct q4_1 {
-  static constexpr element_type type = element_type::q4_1;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = true;
+struct q4_1 : block<element_type::q4_1, 32, true> {
   static void read(bytes b, std::int8_t* to, float* scales, float* offsets) {
     scales[0] = half_at(b);
     offsets[0] = half_at(b + 2);
@@ -101,20 +103,14 @@ struct q4_1 {
   }
 };
 
-struct q5_0 {
-  static constexpr element_type type = element_type::q5_0;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct q5_0 : block<element_type::q5_0, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_at(b);
     put_nibbles(b + 6, load<std::uint32_t>(b + 2), 16, to);
   }
 };
 
-struct q5_1 {
-  static constexpr element_type type = element_type::q5_1;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = true;
+struct q5_1 : block<element_type::q5_1, 32, true> {
   static void read(bytes b, std::int8_t* to, float* scales, float* offsets) {
     scales[0] = half_at(b);
     offsets[0] = half_at(b + 2);
@@ -122,10 +118,7 @@ struct q5_1 {
   }
 };
 
-struct q8_0 {
-  static constexpr element_type type = element_type::q8_0;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct q8_0 : block<element_type::q8_0, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_at(b);
     for (unsigned i = 0; i < 32; ++i) to[i] = static_cast<std::int8_t>(b[2 + i]);
@@ -139,10 +132,7 @@ inline void put_quarters(bytes codes, std::int8_t* to) {
       to[32 * run + i] = static_cast<std::int8_t>(codes[32 * (run / 4) + i] >> 2 * (run % 4) & 3);
 }
 
-struct q2_k {
-  static constexpr element_type type = element_type::q2_k;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = true;
+struct q2_k : block<element_type::q2_k, 16, true> {
   static void read(bytes b, std::int8_t* to, float* scales, float* offsets) {
     const float d = half_at(b + 80), m = -half_at(b + 82);
     for (unsigned i = 0; i < 16; ++i) {
@@ -153,10 +143,7 @@ struct q2_k {
   }
 };
 
-struct q3_k {
-  static constexpr element_type type = element_type::q3_k;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = false;
+struct q3_k : block<element_type::q3_k, 16> {
   // A third bit that is not set stands for -4. Scales have six bits, the high two apart.
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     const bytes six_bits = b + 96;
@@ -186,20 +173,14 @@ inline void read_six_bits(bytes b, float* scales, float* offsets) {
   }
 }
 
-struct q4_k {
-  static constexpr element_type type = element_type::q4_k;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = true;
+struct q4_k : block<element_type::q4_k, 32, true> {
   static void read(bytes b, std::int8_t* to, float* scales, float* offsets) {
     read_six_bits(b, scales, offsets);
     for (unsigned run = 0; run < 4; ++run) put_nibbles(b + 16 + 32 * run, 32, to + 64 * run);
   }
 };
 
-struct q5_k {
-  static constexpr element_type type = element_type::q5_k;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = true;
+struct q5_k : block<element_type::q5_k, 32, true> {
   static void read(bytes b, std::int8_t* to, float* scales, float* offsets) {
     read_six_bits(b, scales, offsets);
     for (unsigned run = 0; run < 4; ++run) put_nibbles(b + 48 + 32 * run, 32, to + 64 * run);
@@ -209,10 +190,7 @@ struct q5_k {
   }
 };
 
-struct q6_k {
-  static constexpr element_type type = element_type::q6_k;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = false;
+struct q6_k : block<element_type::q6_k, 16> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     const float d = half_at(b + 208);
     for (unsigned i = 0; i < 16; ++i)
@@ -229,20 +207,14 @@ struct q6_k {
   }
 };
 
-struct iq4_nl {
-  static constexpr element_type type = element_type::iq4_nl;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct iq4_nl : block<element_type::iq4_nl, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_at(b);
     put_listed(iq4_numbers, b + 2, 16, to);
   }
 };
 
-struct iq4_xs {
-  static constexpr element_type type = element_type::iq4_xs;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct iq4_xs : block<element_type::iq4_xs, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     const float d = half_at(b);
     const unsigned above = load<std::uint16_t>(b + 2);
@@ -254,10 +226,7 @@ struct iq4_xs {
   }
 };
 
-struct mxfp4 {
-  static constexpr element_type type = element_type::mxfp4;
-  static constexpr unsigned part = 32;
-  static constexpr bool has_offsets = false;
+struct mxfp4 : block<element_type::mxfp4, 32> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_of_e8m0(b[0]);
     put_listed(twice_e2m1_numbers, b + 1, 16, to);
@@ -266,10 +235,7 @@ struct mxfp4 {
 
 // Scales are E4M3 without a sign. Where E4M3 has NaN, ggml has 0, or the number that would follow
 // the greatest one if the ignored sign is set.
-struct nvfp4 {
-  static constexpr element_type type = element_type::nvfp4;
-  static constexpr unsigned part = 16;
-  static constexpr bool has_offsets = false;
+struct nvfp4 : block<element_type::nvfp4, 16> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     for (unsigned i = 0; i < 4; ++i) {
       const float unsigned_nan = b[i] == 0x7f ? 0.f : 480.f;
@@ -281,10 +247,7 @@ struct nvfp4 {
 };
 
 // Five numbers of -1, 0 and 1 a byte, which is their fraction of 3^5 in base 3.
-struct tq1_0 {
-  static constexpr element_type type = element_type::tq1_0;
-  static constexpr unsigned part = 256;
-  static constexpr bool has_offsets = false;
+struct tq1_0 : block<element_type::tq1_0, 256> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_at(b + 52);
     put_digits(b, 32, 5, to);
@@ -303,10 +266,7 @@ struct tq1_0 {
   }
 };
 
-struct tq2_0 {
-  static constexpr element_type type = element_type::tq2_0;
-  static constexpr unsigned part = 256;
-  static constexpr bool has_offsets = false;
+struct tq2_0 : block<element_type::tq2_0, 256> {
   static void read(bytes b, std::int8_t* to, float* scales, float*) {
     scales[0] = half_at(b + 64);
     put_quarters(b, to);

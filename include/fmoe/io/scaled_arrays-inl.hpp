@@ -87,9 +87,18 @@ inline blocks_of_matrices blocks_of(const std::vector<extent>& shape,
   return blocks;
 }
 
-FMOE_INLINE array fp8_weights(const array& codes, const array& scales) {
+// Returns codes of 8 bits with their scales, and the codes of 0 if there are some.
+inline array eight_bits(const array& codes, const array& scales, const array* zeros) {
   const blocks_of_matrices blocks = blocks_of(codes.shape(), scales.shape());
-  return codes.scaled(scales.reshaped(blocks.shape), blocks.rows, blocks.columns);
+  const array in_blocks = scales.reshaped(blocks.shape);
+  if (zeros == nullptr) return codes.scaled(in_blocks, blocks.rows, blocks.columns);
+  zeros->check_shape(scales.shape());
+  const array zeros_in_blocks = zeros->reshaped(blocks.shape);
+  return codes.scaled(in_blocks, blocks.rows, blocks.columns, {nullptr, false, &zeros_in_blocks});
+}
+
+FMOE_INLINE array fp8_weights(const array& codes, const array& scales) {
+  return eight_bits(codes, scales, nullptr);
 }
 
 FMOE_INLINE array mxfp4_weights(const array& blocks, const array& scales) {
@@ -139,6 +148,7 @@ class weight_parts {
   }
 
   std::optional<array> of_ggml() const {
+    pass_over_activations();
     const auto factors = in_place_of_weight(of_matrices);
     return factors ? fp8_weights(*own_, *factors) : own_;
   }
@@ -148,13 +158,8 @@ class weight_parts {
     if (!scales) scales = beside("_scale");
     if (!scales) return own_;
     pass_over_activations();
-    std::optional<array> zeros = beside("_zero_point");
-    if (!zeros) return fp8_weights(*own_, *scales);
-    zeros->check_shape(scales->shape());
-    const blocks_of_matrices blocks = blocks_of(own_->shape(), scales->shape());
-    zeros = zeros->reshaped(blocks.shape);
-    return own_->scaled(scales->reshaped(blocks.shape), blocks.rows, blocks.columns,
-                        {nullptr, false, &*zeros});
+    const std::optional<array> zeros = beside("_zero_point");
+    return eight_bits(*own_, *scales, zeros ? &*zeros : nullptr);
   }
 
   std::optional<array> of_four_bits() const {
@@ -165,19 +170,38 @@ class weight_parts {
     const std::optional<array> codes = own_ ? own_ : beside("_packed");
     const std::optional<array> scales = codes ? beside("_scale") : std::nullopt;
     if (!scales) return own_;
+    if (codes->type() == element_type::i32) {
+      pass_over_activations();
+      return of_words(*codes, *scales);
+    }
+    const bool is_nvfp4 = scales->type() == element_type::f8_e4m3,
+               is_mxfp4 =
+                   scales->type() == element_type::u8 || scales->type() == element_type::f8_e8m0;
+    if (codes->type() != element_type::u8 || (!is_nvfp4 && !is_mxfp4)) {
+      if (own_) return own_;  // bytes, and something else beside them
+      throw error(errc::dtype,
+                  "is " + std::string(name_of(codes->type())) + " with scales " +
+                      std::string(name_of(scales->type())) +
+                      ": I32 is expected, or U8 with scales F8_E4M3, F8_E8M0 or U8",
+                  0, codes->name());
+    }
     pass_over_activations();
-    if (codes->type() == element_type::i32) return of_words(*codes, *scales);
-    if (codes->type() != element_type::u8) return own_;
     const array weights = in_rows(*codes, element_type::f4, 2);
+    const extent columns = weights.shape().back(), block = is_nvfp4 ? 16 : 32;
+    if (columns != 0 && block_of_row(*scales, columns) != block)
+      throw error(errc::shape,
+                  "is " + text_of(codes->shape()) + " of U8 with scales " +
+                      text_of(scales->shape()) + ", and " + (is_nvfp4 ? "NVFP4" : "MXFP4") +
+                      " has one for " + std::to_string(block) + " numbers of four bits",
+                  0, codes->name());
     const std::optional<array> factor = beside("_scale_2"), divisor = beside("_global_scale");
     const array* const whole = factor ? &*factor : divisor ? &*divisor : nullptr;
-    if (scales->type() == element_type::f8_e4m3 && whole == nullptr)
+    if (is_nvfp4 && whole == nullptr)
       throw error(errc::missing_tensor,
                   "is missing, and so is " + in_quotes(name_ + "_global_scale") +
                       ": a weight of NVFP4 has one of them",
                   0, name_ + "_scale_2");
-    return weights.scaled(*scales, 1, block_of_row(*scales, weights.shape().back()),
-                          {whole, !factor, nullptr});
+    return weights.scaled(*scales, 1, block, {whole, !factor, nullptr});
   }
 
   array of_words(const array& words, const array& scales) const {
