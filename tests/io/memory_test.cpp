@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Measures the memory that well-formed headers take.
+// Measures the memory that well-formed headers take, and layers of a checkpoint.
 #include <string>
 
+#include <fmoe/io/checkpoint.hpp>
 #include <fmoe/io/safetensors.hpp>
+#include <fmoe/mxd.hpp>
 
 #include "../support/allocations.hpp"
 #include "../support/catch.hpp"
@@ -39,4 +41,23 @@ TEST_CASE("metadata take the memory of their header and of what is returned", "[
     CHECK(c.reading - c.result < 4);
   }
   CHECK(cost_of(std::string(88, 'v')).reading < 4);
+}
+
+TEST_CASE("the weights of a checkpoint are read once, or not at all", "[io]") {
+  const temporary_folder folder;
+  fmoe::sparse_mlp<fmoe::bf16> layer;
+  layer.encoder = fmoe::tensor<fmoe::bf16, 2>({64, 1000});
+  layer.decoder = fmoe::tensor<fmoe::bf16, 2>({1000, 64});
+  layer.skip = fmoe::tensor<fmoe::bf16, 2>({64, 64});  // which files have in the other order
+  fmoe::save(layer, folder / "layer.safetensors");
+  const auto model = fmoe::io::checkpoint::open(folder / "layer.safetensors");
+  const auto bytes = static_cast<double>(2 * (64 * 1000 + 64 * 1000 + 64 * 64));
+  const auto share_of = [&](bool mapped) {
+    return static_cast<double>(bytes_of_call(
+               [&] { fmoe::load<fmoe::sparse_mlp<fmoe::bf16>>(model, {.mapped = mapped}); })) /
+           bytes;
+  };
+  const double skip = 2 * 64 * 64 / bytes, little = 0.1;
+  CHECK(share_of(false) < 1 + skip + little);
+  CHECK(share_of(true) < skip + little);
 }
