@@ -86,7 +86,7 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
                              evaluate(load_mixture(home / name, 1).chosen(x))));
     ++count;
   }
-  CHECK(count == 80);
+  CHECK(count == 92);
 }
 
 // The released files have the inputs of a matrix first, and transformers saves it the other way.
@@ -153,6 +153,33 @@ TEST_CASE("Qwen3-Omni has its mixtures in its thinker", "[load_mixture]") {
   CHECK(error_of(evaluate(load_mixture(folder.path(), 1)(x)), want) < 2e-6);
 }
 
+TEST_CASE("a family says the form of limits, and a layer its own", "[load_mixture]") {
+  const auto step = load_mixture(home / "step3p5_limits", 1);
+  CHECK(step.limit == 0.7);
+  CHECK(step.shared.limit == 0.4);
+  CHECK(step.limit_form == glu_limit::after_activation);
+  CHECK(load_mixture(home / "step3p5", 1).limit == 0);
+  CHECK(load_mixture(home / "hy_v4", 1).shared.limit == 0);
+  const temporary_folder folder;
+  const auto said = [&](const char* family, const char* config) {
+    std::filesystem::copy_file(home / family / "model.safetensors", folder / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    put(folder / "config.json", config);
+    return load_mixture(folder.path(), 1);
+  };
+  CHECK(said("glm5_next", R"({"model_type": "glm5_next_text", "num_experts_per_tok": 2})")
+            .shared.limit == 10);
+  const auto text = said("hy_v4", R"({"model_type": "hy_v4_vl_text", "num_experts_per_tok": 2})");
+  CHECK(text.limit == 10);
+  CHECK(text.shared.limit == 0);
+  CHECK(text.limit_form == glu_limit::before_activation);
+  const auto oai = said("minimax_m3", R"({"model_type": "minimax_m3_vl_text", "hidden_act":
+                                       "swigluoai", "num_experts_per_tok": 2})");
+  CHECK(oai.limit == 7);
+  CHECK(oai.shared.limit == 7);
+  CHECK(oai.limit_form == glu_limit::swiglu_oai);
+}
+
 TEST_CASE("what a family does not do is refused", "[load_mixture]") {
   const temporary_folder folder;
   const auto refused = [&](const std::string& family, const std::string& config) {
@@ -189,8 +216,21 @@ TEST_CASE("what a family does not do is refused", "[load_mixture]") {
                               "swiglu_limit": 10.0})"),
       "\"swiglu_limit\" = \"10.0\", which is no part of fmoe's mixtures");
   has(refused("step3p5", R"({"model_type": "step3p5", "num_experts_per_tok": 2,
-                          "swiglu_limits": [null, 7]})"),
-      "\"swiglu_limits\" = \"7\", which is no part of fmoe's mixtures");
+                          "swiglu_limits": [null, -7]})"),
+      "\"swiglu_limits\" = \"-7\", which is no limit of hidden units");
+  has(refused("glm5_next", R"({"model_type": "glm5_next_text", "num_experts_per_tok": 2,
+                            "swiglu_limit": 0})"),
+      "\"swiglu_limit\" = \"0\", which is no limit of hidden units");
+  has(refused("minimax_m3", R"({"model_type": "minimax_m3_vl_text", "num_experts_per_tok": 2,
+                             "swiglu_alpha": 1.5})"),
+      "\"swiglu_alpha\" = \"1.5\", which is 1.702 in fmoe");
+  has(refused("glm5_next", R"({"model_type": "glm5_next_text", "num_experts_per_tok": 2,
+                            "hidden_act": "swigluoai"})"),
+      "\"hidden_act\" = \"swigluoai\", which is no activation of fmoe's experts");
+  has(refused("axk2", R"({"model_type": "axk2", "num_experts_per_tok": 2, "n_group": 4})"),
+      "\"n_group\" = \"4\", which is no part of this architecture's mixtures in fmoe");
+  has(refused("deepseek_v3", R"({"model_type": "deepseek_v4", "num_experts_per_tok": 2})"),
+      "is no architecture whose mixtures fmoe knows");
 }
 
 TEST_CASE("mixtures of released models have the outputs of transformers", "[load_mixture]") {
@@ -230,7 +270,7 @@ TEST_CASE("a GGUF file of a model has the layer of its safetensors", "[load_mixt
     CHECK(std::ranges::equal(y, evaluate(wanted(x))));
     ++count;
   }
-  CHECK(count == 27);
+  CHECK(count == 28);
 }
 
 // A GGUF file of qwen3moe or deepseek2 with this setting more, of the tensors of Qwen3-MoE.
@@ -404,8 +444,8 @@ TEST_CASE("the page of mixtures runs", "[load_mixture]") {
 
 TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
   const temporary_folder folder;
-  for (const char* name :
-       {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss", "nemotron_h"}) {
+  for (const char* name : {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss",
+                           "nemotron_h", "step3p5_limits", "glm5_next", "minimax_m3"}) {
     INFO(name);
     const auto layer = load_mixture(home / name, 1);
     save(layer, folder / "moe.safetensors");

@@ -107,6 +107,13 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
   nemotron.shared.activated = random<parameter<T, 2>>({d, s}, 20, 0.3f);
   nemotron.shared.output = random<parameter<T, 2>>({s, d}, 21, 0.3f);
   nemotron.activation = nemotron.shared.activation = pointwise::squared_relu;
+  for (const auto form : {glu_limit::before_activation, glu_limit::after_activation}) {
+    moe<T>& limited = add(form == glu_limit::before_activation ? "GLM-5-Next" : "Step-3.5");
+    share(limited);
+    limited.limit = 0.3;
+    limited.shared.limit = 0.2;
+    limited.limit_form = limited.shared.limit_form = form;
+  }
   return forms;
 }
 
@@ -138,6 +145,35 @@ TEMPLATE_TEST_CASE("the forms of released models are sums of their experts", "[m
           y, [&](extent t) { return gate.empty() ? T(1) : gate(t); }, evaluate(layer.shared(x)));
     }
     CHECK(relative_error(evaluate(layer(x)).data(), y) <= tolerance);
+  }
+}
+
+TEST_CASE("a limit bounds the hidden units of an expert in its form", "[moe]") {
+  const std::vector<double> gates{-30, -1, 0.5, 2, 3, 30}, units{-4, -1, 0.5, 1, 2.5, 5};
+  const double L = 2;
+  const auto silu = [](double g) { return g / (1 + std::exp(-g)); };
+  const auto wanted = [&](glu_limit form, double g, double u) {
+    const double most = std::min(g, L), bounded = std::clamp(u, -L, L);
+    if (form == glu_limit::before_activation) return silu(most) * bounded;
+    if (form == glu_limit::after_activation) return std::min(silu(g), L) * bounded;
+    return most / (1 + std::exp(-1.702 * most)) * (bounded + 1);
+  };
+  glu_expert<double> one;
+  one.activated = one.linear = parameter<double, 2>({2, 1});
+  one.activated(0, 0) = one.linear(1, 0) = 1;
+  one.output = parameter<double, 2>({1, 1});
+  one.output(0, 0) = 1;
+  one.limit = L;
+  for (const auto form :
+       {glu_limit::swiglu_oai, glu_limit::before_activation, glu_limit::after_activation}) {
+    one.limit_form = form;
+    for (const double g : gates)
+      for (const double u : units) {
+        tensor<double, 2> x({1, 2});
+        x(0, 0) = g;
+        x(0, 1) = u;
+        CHECK(std::abs(evaluate(one(x))(0, 0) - wanted(form, g, u)) < 1e-14);
+      }
   }
 }
 

@@ -2,10 +2,23 @@
 // One expert of a sparse mixture, a gated linear unit, by itself.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 #include <utility>
 
 #include <fmoe/run/compile.hpp>
+
+namespace fmoe {
+
+// What a limit L > 0 bounds of the hidden units act(g) * u of a gated linear unit. In each form u'
+// is u within [-L, L].
+enum class glu_limit : std::uint8_t {
+  swiglu_oai,         // (g' sigmoid(1.702 g')) * (u' + 1), g' = min(g, L): gpt-oss, MiniMax-M3
+  before_activation,  // act(min(g, L)) * u': GLM-5-Next, Hunyuan 4
+  after_activation,   // min(act(g), L) * u': Step-3.5 and 3.7
+};
+
+}  // namespace fmoe
 
 namespace fmoe::detail {
 
@@ -23,16 +36,35 @@ void describe_activation(auto& activation, auto& file, const char* key = "activa
                unsaid...);
 }
 
-// The hidden units of a gated linear unit, act(g) * p, or act(g) if it has no linear part. With a
-// limit L > 0 they are those of gpt-oss, a SwiGLU of clamped numbers: (g' sigmoid(1.702 g')) * (p'
-// + 1) with g' = min(g, L) and p' = p within [-L, L].
-auto gated(pointwise activation, double limit, bool has_linear, const operand auto& g,
-           const operand auto& p) {
+// The setting in the metadata for a limit of hidden units, and its form.
+void describe_limit(auto& limit, auto& form, auto& file, const char* limit_key,
+                    const char* form_key) {
+  using name = std::pair<std::string_view, glu_limit>;
+  file.number(limit_key, limit, 0);
+  file.setting(form_key, form,
+               {name{"swiglu_oai", glu_limit::swiglu_oai},
+                {"before_activation", glu_limit::before_activation},
+                {"after_activation", glu_limit::after_activation}},
+               glu_limit::swiglu_oai);
+}
+
+// The hidden units of a gated linear unit, act(g) * p, or act(g) if it has no linear part; with a
+// limit above 0 those of its form.
+auto gated(pointwise activation, double limit, glu_limit form, bool has_linear,
+           const operand auto& g, const operand auto& p) {
   expects<value_error>(has_linear || limit == 0,
                        "[moe] a limit is of gated experts, and these have no linear part");
   const auto most = min(g, limit);
-  const auto clamped = most * sigmoid(1.702 * most) * (clamp(p, -limit, limit) + 1);
-  return choose(limit == 0, multiply_if(has_linear, apply(activation, g), p), clamped);
+  const auto clamped = clamp(p, -limit, limit);
+  const bool is_oai = form == glu_limit::swiglu_oai,
+             is_before = form == glu_limit::before_activation;
+  const auto first = apply(is_before ? pointwise::at_most : activation, g, is_before ? limit : 0);
+  const auto both =
+      apply(is_before ? activation : pointwise::at_most, first, is_before ? 0 : limit);
+  return multiply_if(
+      has_linear,
+      choose(limit == 0, apply(activation, g), choose(is_oai, most * sigmoid(1.702 * most), both)),
+      choose(limit == 0, p, choose(is_oai, clamped + 1, clamped)));
 }
 
 }  // namespace fmoe::detail
@@ -51,14 +83,16 @@ struct glu_expert {
   pointwise activation = pointwise::silu;
   parameter<T, 1> activated_bias = {}, linear_bias = {};  // w
   parameter<T, 1> output_bias = {};                       // d
-  double limit = 0;                                       // of the clamped form; 0: none
+  double limit = 0;                                       // of the hidden units; 0: none
+  glu_limit limit_form = glu_limit::swiglu_oai;
 
   // [t, d] -> [t, d].
   auto operator()(const operand_of<2> auto& x) const {
     const auto g = choose(down.empty(), einsum<"td,dw->tw">(x, activated),
                           einsum<"td,dl,lw->tw">(x, down, up));
-    const auto z = detail::gated(activation, limit, !linear.empty(), add_bias(g, activated_bias),
-                                 add_bias(einsum<"td,dw->tw">(x, linear), linear_bias));
+    const auto z =
+        detail::gated(activation, limit, limit_form, !linear.empty(), add_bias(g, activated_bias),
+                      add_bias(einsum<"td,dw->tw">(x, linear), linear_bias));
     return add_bias(einsum<"tw,wd->td">(z, output), output_bias);
   }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }

@@ -38,8 +38,9 @@ struct moe {
   glu_expert<T> shared = {};             // an expert that all tokens have
   parameter<exact, 1> shared_gate = {};  // d: its output is multiplied with sigmoid(x g)
   double scale = 1;                      // of the sum over the chosen experts
-  double limit = 0;                      // of the clamped form of hidden units; 0: none
+  double limit = 0;                      // of hidden units, in `limit_form`; 0: none
   bool weighs_input = false;             // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
+  glu_limit limit_form = glu_limit::swiglu_oai;
 
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const {
@@ -53,7 +54,7 @@ struct moe {
 
   // [t, d] -> [t, n, w]: the hidden units of every expert.
   auto hidden(const operand_of<2> auto& x) const {
-    return detail::gated(activation, limit, !linear.empty(),
+    return detail::gated(activation, limit, limit_form, !linear.empty(),
                          add_bias(preactivations(x), activated_bias),
                          add_bias(einsum<"td,ndw->tnw">(x, linear), linear_bias));
   }
@@ -94,6 +95,7 @@ struct moe {
     glu_expert<detail::widened_t<T>> one;
     one.activation = activation;
     one.limit = limit;
+    one.limit_form = limit_form;
     if (!linear.empty()) one.linear = detail::expert_slice<0>(linear, n);
     one.output = detail::expert_slice<0>(output, n);
     if (down.empty()) {
@@ -137,7 +139,9 @@ struct moe {
     detail::expects<value_error>(is_gated == !layer.linear.empty(),
                                  "[moe] gated experts have W_p, and ungated ones have none");
     file.number("scale", layer.scale, 1);
-    file.number("limit", layer.limit, 0);
+    detail::describe_limit(layer.limit, layer.limit_form, file, "limit", "limit_form");
+    detail::describe_limit(layer.shared.limit, layer.shared.limit_form, file, "shared_limit",
+                           "shared_limit_form");
     file.setting("weighs", layer.weighs_input, {{"output", false}, {"input", true}}, false);
   }
 

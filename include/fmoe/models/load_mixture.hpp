@@ -362,9 +362,14 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
   reader.read(mixture);
   mixture.route = settings.route;
   mixture.activation = settings.activation;
-  if (!mixture.shared.output.empty()) mixture.shared.activation = settings.activation;
+  if (!mixture.shared.output.empty()) {
+    mixture.shared.activation = settings.activation;
+    mixture.shared.limit = settings.shared_limit;
+    mixture.shared.limit_form = family.limit_form;
+  }
   mixture.scale = settings.scale;
   mixture.limit = settings.limit;
+  mixture.limit_form = family.limit_form;
   mixture.weighs_input = settings.weighs_input;
   if (options.active && *options.active != all && *options.active > reader.experts())
     throw io::error(io::errc::conflict,

@@ -1,258 +1,17 @@
 // SPDX-License-Identifier: MIT
-// The families of released mixtures of experts, as rows of data: the names and layouts of their
-// tensors, and what their settings mean. A family that computes what another one does is a row
-// more here, and a case of scripts/make_mixture_cases.
+// The families of released mixtures of experts, as rows of data: the names of their tensors, and
+// what their settings mean. A family that computes what another one does is a row more here, and a
+// case of scripts/make_mixture_cases.
 #pragma once
 
 #include <span>
 #include <string_view>
 
+#include <fmoe/layers/glu_expert.hpp>
 #include <fmoe/layers/routing.hpp>
+#include <fmoe/models/mixture_names.hpp>
 
 namespace fmoe::detail {
-
-// How a tensor holds the matrices of the gate and of the linear part.
-enum class gate_and_linear : unsigned char {
-  apart,            // two tensors
-  one_after_other,  // one tensor: the outputs of the gate first
-  in_turns,         // one tensor: an output of the gate, then one of the linear part
-  none,             // one tensor, of experts without a gate
-};
-
-// Names stand behind the prefix of a model's layer. {} is the number of an expert, if each has a
-// tensor of its own; otherwise the first axis of a tensor is the experts. Empty names do not exist
-// in such models, and those of biases, of balances and of shared experts may be missing.
-struct mixture_names {
-  std::string_view router, activated, linear, output;
-  gate_and_linear joined = gate_and_linear::apart;  // else `linear` is empty
-  bool inputs_first = false;                        // a matrix is [in, out] instead of [out, in]
-  std::string_view router_bias = {}, balance = {};
-  std::string_view activated_bias = {}, linear_bias = {}, output_bias = {};
-  // Of the shared expert; without `shared_linear` the gate and the linear part are one after other,
-  // or it has no gate, as the others.
-  std::string_view shared_activated = {}, shared_linear = {}, shared_output = {}, shared_gate = {};
-};
-
-// Layouts of the names "mlp.": a tensor for each expert, and one for all, as transformers holds
-// them.
-constexpr mixture_names in_mlp(std::string_view router = "mlp.gate.weight") {
-  return {.router = router,
-          .activated = "mlp.experts.{}.gate_proj.weight",
-          .linear = "mlp.experts.{}.up_proj.weight",
-          .output = "mlp.experts.{}.down_proj.weight"};
-}
-constexpr mixture_names joined_in_mlp(std::string_view router = "mlp.gate.weight") {
-  return {.router = router,
-          .activated = "mlp.experts.gate_up_proj",
-          .linear = {},
-          .output = "mlp.experts.down_proj",
-          .joined = gate_and_linear::one_after_other};
-}
-constexpr mixture_names with_balance(mixture_names names, std::string_view balance) {
-  names.balance = balance;
-  return names;
-}
-// With one shared expert of Qwen2-MoE and its gate, which may be missing.
-constexpr mixture_names with_gated(mixture_names names) {
-  names.shared_activated = "mlp.shared_expert.gate_proj.weight";
-  names.shared_linear = "mlp.shared_expert.up_proj.weight";
-  names.shared_output = "mlp.shared_expert.down_proj.weight";
-  names.shared_gate = "mlp.shared_expert_gate.weight";
-  return names;
-}
-// With the shared experts of DeepSeek, which are one.
-constexpr mixture_names with_shared(mixture_names names) {
-  names.shared_activated = "mlp.shared_experts.gate_proj.weight";
-  names.shared_linear = "mlp.shared_experts.up_proj.weight";
-  names.shared_output = "mlp.shared_experts.down_proj.weight";
-  return names;
-}
-constexpr mixture_names with_shared_mlp(mixture_names names) {
-  names.shared_activated = "mlp.shared_mlp.gate_proj.weight";
-  names.shared_linear = "mlp.shared_mlp.up_proj.weight";
-  names.shared_output = "mlp.shared_mlp.down_proj.weight";
-  return names;
-}
-// Of Mixtral, which names its matrices w1, w3 and w2.
-inline constexpr mixture_names in_block_sparse_moe{
-    .router = "block_sparse_moe.gate.weight",
-    .activated = "block_sparse_moe.experts.{}.w1.weight",
-    .linear = "block_sparse_moe.experts.{}.w3.weight",
-    .output = "block_sparse_moe.experts.{}.w2.weight"};
-
-inline constexpr mixture_names mixtral_names[] = {in_block_sparse_moe, joined_in_mlp()};
-inline constexpr mixture_names minimax_m2_names[] = {
-    with_balance(in_block_sparse_moe, "block_sparse_moe.e_score_correction_bias"),
-    with_balance(joined_in_mlp(), "mlp.e_score_correction_bias")};
-inline constexpr mixture_names qwen_names[] = {with_gated(in_mlp()), with_gated(joined_in_mlp())};
-// The released files of Qwen3-VL have the inputs first, which the shape tells.
-inline constexpr mixture_names qwen3_vl_names[] = {in_mlp(), joined_in_mlp(), [] {
-                                                     mixture_names names = joined_in_mlp();
-                                                     names.inputs_first = true;
-                                                     return names;
-                                                   }()};
-inline constexpr mixture_names deepseek_names[] = {
-    with_shared(with_balance(in_mlp(), "mlp.gate.e_score_correction_bias")),
-    with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
-inline constexpr mixture_names bailing_names[] = {
-    with_shared(with_balance(in_mlp(), "mlp.gate.expert_bias")), deepseek_names[1]};
-inline constexpr mixture_names laguna_names[] = {
-    with_gated(with_balance(in_mlp(), "mlp.experts.e_score_correction_bias")), deepseek_names[1]};
-inline constexpr mixture_names kimi_linear_names[] = {
-    [] {
-      mixture_names names =
-          with_balance(in_block_sparse_moe, "block_sparse_moe.gate.e_score_correction_bias");
-      names.shared_activated = "block_sparse_moe.shared_experts.gate_proj.weight";
-      names.shared_linear = "block_sparse_moe.shared_experts.up_proj.weight";
-      names.shared_output = "block_sparse_moe.shared_experts.down_proj.weight";
-      return names;
-    }(),
-    deepseek_names[1]};
-inline constexpr mixture_names step3p5_names[] = {
-    {.router = "moe.gate.weight",
-     .activated = "moe.gate_proj.weight",
-     .linear = "moe.up_proj.weight",
-     .output = "moe.down_proj.weight",
-     .balance = "moe.router_bias",
-     .shared_activated = "share_expert.gate_proj.weight",
-     .shared_linear = "share_expert.up_proj.weight",
-     .shared_output = "share_expert.down_proj.weight"},
-    deepseek_names[1]};
-inline constexpr mixture_names hy_v3_names[] = {
-    with_shared_mlp(with_balance(in_mlp("mlp.router.gate.weight"), "mlp.expert_bias")),
-    with_shared(with_balance(joined_in_mlp(), "mlp.e_score_correction_bias"))};
-inline constexpr mixture_names exaone_names[] = {
-    with_shared(with_balance(in_mlp(), "mlp.e_score_correction_bias")),
-    with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
-inline constexpr mixture_names ernie_names[] = {
-    with_shared(with_balance(in_mlp(), "mlp.moe_statics.e_score_correction_bias")),
-    with_shared(with_balance(joined_in_mlp(), "mlp.gate.moe_statics.e_score_correction_bias"))};
-inline constexpr mixture_names afmoe_names[] = {
-    with_shared(with_balance(in_mlp("mlp.router.gate.weight"), "mlp.expert_bias")),
-    with_shared(with_balance(joined_in_mlp("mlp.router.gate.weight"), "mlp.expert_bias"))};
-inline constexpr mixture_names hunyuan_names[] = {
-    with_shared_mlp(in_mlp("mlp.gate.wg.weight")),
-    with_shared_mlp(joined_in_mlp("mlp.gate.wg.weight"))};
-inline constexpr mixture_names jamba_names[] = {
-    {.router = "feed_forward.router.weight",
-     .activated = "feed_forward.experts.{}.gate_proj.weight",
-     .linear = "feed_forward.experts.{}.up_proj.weight",
-     .output = "feed_forward.experts.{}.down_proj.weight"},
-    {.router = "feed_forward.router.weight",
-     .activated = "feed_forward.experts.gate_up_proj",
-     .linear = {},
-     .output = "feed_forward.experts.down_proj",
-     .joined = gate_and_linear::one_after_other}};
-inline constexpr mixture_names lfm2_names[] = {{.router = "feed_forward.gate.weight",
-                                                .activated = "feed_forward.experts.{}.w1.weight",
-                                                .linear = "feed_forward.experts.{}.w3.weight",
-                                                .output = "feed_forward.experts.{}.w2.weight",
-                                                .balance = "feed_forward.expert_bias"},
-                                               {.router = "feed_forward.gate.weight",
-                                                .activated = "feed_forward.experts.gate_up_proj",
-                                                .linear = {},
-                                                .output = "feed_forward.experts.down_proj",
-                                                .joined = gate_and_linear::one_after_other,
-                                                .balance = "feed_forward.expert_bias"}};
-inline constexpr mixture_names granite_names[] = {
-    {.router = "block_sparse_moe.router.layer.weight",
-     .activated = "block_sparse_moe.input_linear.weight",
-     .linear = {},
-     .output = "block_sparse_moe.output_linear.weight",
-     .joined = gate_and_linear::one_after_other,
-     .shared_activated = "shared_mlp.input_linear.weight",
-     .shared_output = "shared_mlp.output_linear.weight"},
-    {.router = "block_sparse_moe.router.weight",
-     .activated = "block_sparse_moe.experts.gate_up_proj",
-     .linear = {},
-     .output = "block_sparse_moe.experts.down_proj",
-     .joined = gate_and_linear::one_after_other,
-     .shared_activated = "shared_mlp.input_linear.weight",
-     .shared_output = "shared_mlp.output_linear.weight"}};
-inline constexpr mixture_names nemotron_h_names[] = {
-    {.router = "mixer.gate.weight",
-     .activated = "mixer.experts.{}.up_proj.weight",
-     .linear = {},
-     .output = "mixer.experts.{}.down_proj.weight",
-     .joined = gate_and_linear::none,
-     .balance = "mixer.gate.e_score_correction_bias",
-     .shared_activated = "mixer.shared_experts.up_proj.weight",
-     .shared_output = "mixer.shared_experts.down_proj.weight"},
-    {.router = "mixer.gate.weight",
-     .activated = "mixer.experts.up_proj",
-     .linear = {},
-     .output = "mixer.experts.down_proj",
-     .joined = gate_and_linear::none,
-     .balance = "mixer.gate.e_score_correction_bias",
-     .shared_activated = "mixer.shared_experts.up_proj.weight",
-     .shared_output = "mixer.shared_experts.down_proj.weight"}};
-inline constexpr mixture_names llama4_names[] = {
-    {.router = "feed_forward.router.weight",
-     .activated = "feed_forward.experts.gate_up_proj",
-     .linear = {},
-     .output = "feed_forward.experts.down_proj",
-     .joined = gate_and_linear::one_after_other,
-     .inputs_first = true,
-     .shared_activated = "feed_forward.shared_expert.gate_proj.weight",
-     .shared_linear = "feed_forward.shared_expert.up_proj.weight",
-     .shared_output = "feed_forward.shared_expert.down_proj.weight"}};
-// In floating-point numbers, and in MXFP4.
-inline constexpr mixture_names gpt_oss_names[] = {
-    {.router = "mlp.router.weight",
-     .activated = "mlp.experts.gate_up_proj",
-     .linear = {},
-     .output = "mlp.experts.down_proj",
-     .joined = gate_and_linear::in_turns,
-     .inputs_first = true,
-     .router_bias = "mlp.router.bias",
-     .activated_bias = "mlp.experts.gate_up_proj_bias",
-     .output_bias = "mlp.experts.down_proj_bias"},
-    {.router = "mlp.router.weight",
-     .activated = "mlp.experts.gate_up_proj_blocks",
-     .linear = {},
-     .output = "mlp.experts.down_proj_blocks",
-     .joined = gate_and_linear::in_turns,
-     .router_bias = "mlp.router.bias",
-     .activated_bias = "mlp.experts.gate_up_proj_bias",
-     .output_bias = "mlp.experts.down_proj_bias"}};
-// Of every family, and of llama.cpp's converter with fuse_gate_up_exps.
-inline constexpr mixture_names gguf_tensors[] = {{.router = "ffn_gate_inp.weight",
-                                                  .activated = "ffn_gate_exps.weight",
-                                                  .linear = "ffn_up_exps.weight",
-                                                  .output = "ffn_down_exps.weight",
-                                                  .router_bias = "ffn_gate_inp.bias",
-                                                  .balance = "exp_probs_b.bias",
-                                                  .activated_bias = "ffn_gate_exps.bias",
-                                                  .linear_bias = "ffn_up_exps.bias",
-                                                  .output_bias = "ffn_down_exps.bias",
-                                                  .shared_activated = "ffn_gate_shexp.weight",
-                                                  .shared_linear = "ffn_up_shexp.weight",
-                                                  .shared_output = "ffn_down_shexp.weight",
-                                                  .shared_gate = "ffn_gate_inp_shexp.weight"},
-                                                 {.router = "ffn_gate_inp.weight",
-                                                  .activated = "ffn_gate_up_exps.weight",
-                                                  .linear = {},
-                                                  .output = "ffn_down_exps.weight",
-                                                  .joined = gate_and_linear::one_after_other,
-                                                  .router_bias = "ffn_gate_inp.bias",
-                                                  .balance = "exp_probs_b.bias",
-                                                  .activated_bias = "ffn_gate_up_exps.bias",
-                                                  .output_bias = "ffn_down_exps.bias",
-                                                  .shared_activated = "ffn_gate_shexp.weight",
-                                                  .shared_linear = "ffn_up_shexp.weight",
-                                                  .shared_output = "ffn_down_shexp.weight",
-                                                  .shared_gate = "ffn_gate_inp_shexp.weight"}};
-
-// Of experts without a gate.
-inline constexpr mixture_names ungated_gguf_tensors[] = {
-    {.router = "ffn_gate_inp.weight",
-     .activated = "ffn_up_exps.weight",
-     .linear = {},
-     .output = "ffn_down_exps.weight",
-     .joined = gate_and_linear::none,
-     .balance = "exp_probs_b.bias",
-     .shared_activated = "ffn_up_shexp.weight",
-     .shared_output = "ffn_down_shexp.weight"}};
 
 // The names of settings in config.json and in GGUF files. A family may have names of its own, and
 // its config.json may have the usual ones all the same.
@@ -289,9 +48,12 @@ struct mixture_family {
   normalization normalizes = normalization::never;
   bool has_groups = false, has_scale = false, has_balance = false;
   bool weighs_input = false;  // the weight multiplies the input of an expert
-  double limit = 0;           // of a clamped SwiGLU, where the settings do not say another one
+  double limit = 0;           // of hidden units, where the settings do not say another one
   pointwise activation = pointwise::silu;  // where they do not say another one
   setting_names settings = {};
+  glu_limit limit_form = glu_limit::swiglu_oai;
+  // The settings with the limits of the chosen experts and of the shared one; both may be one.
+  std::string_view limited_by = {}, shared_limited_by = {};
 };
 
 // DeepSeek-V3 and those that compute the same.
@@ -314,6 +76,15 @@ constexpr mixture_family like_qwen(std::string_view name, normalization normaliz
           .tensors = tensors,
           .weights = expert_weights::softmax,
           .normalizes = normalizes};
+}
+// A row whose experts have limits that these settings say, and else this one.
+constexpr mixture_family limited(mixture_family family, glu_limit form, double limit,
+                                 std::string_view limited_by, std::string_view shared_limited_by) {
+  family.limit_form = form;
+  family.limit = limit;
+  family.limited_by = limited_by;
+  family.shared_limited_by = shared_limited_by;
+  return family;
 }
 // A row with sigmoids over their sum, ranked with a balance, in any layout.
 constexpr mixture_family of_sigmoids(std::string_view name, std::span<const mixture_names> tensors,
@@ -341,7 +112,7 @@ inline constexpr mixture_family llama4_family{.name = "llama4",
                                               .weights = expert_weights::sigmoid,
                                               .weighs_input = true};
 inline constexpr mixture_family gpt_oss_family{
-    .name = "gpt_oss", .tensors = gpt_oss_names, .limit = 7};
+    .name = "gpt_oss", .tensors = gpt_oss_names, .limit = 7, .limited_by = "swiglu_limit"};
 inline constexpr mixture_family deepseek_v2_family{.name = "deepseek_v2",
                                                    .tensors = deepseek_names,
                                                    .weights = expert_weights::softmax,
@@ -369,6 +140,12 @@ inline constexpr mixture_family mistral4_family{.name = "mistral4",
 inline constexpr setting_names kimi_linear_settings{.active = "num_experts_per_token",
                                                     .normalizes = "moe_renormalize",
                                                     .groups = "num_expert_group"};
+// Of its groups, which A.X-K2 Light has not, experts of the others may be chosen.
+inline constexpr mixture_family axk2_family = [] {
+  mixture_family family = like_deepseek_v3("axk2");
+  family.has_groups = false;
+  return family;
+}();
 inline constexpr mixture_family nemotron_h_family = [] {
   mixture_family family = like_deepseek_v3(
       "nemotron_h", nemotron_h_names, normalization::unless_said, {.activation = "mlp_hidden_act"});
@@ -408,6 +185,7 @@ inline constexpr mixture_family mixture_families[] = {
     like_qwen("qwen3_moe", normalization::if_said),
     like_qwen("qwen3_next", normalization::unless_said),
     like_qwen("qwen3_5_moe_text", normalization::always),
+    like_qwen("qwen4_exp_text", normalization::unless_said),
     like_qwen("qwen3_vl_moe_text", normalization::always, qwen3_vl_names),
     like_qwen("qwen3_omni_moe_text", normalization::unless_said),
     like_qwen("mellum", normalization::unless_said),
@@ -436,13 +214,22 @@ inline constexpr mixture_family mixture_families[] = {
     like_deepseek_v3("beam"),
     like_deepseek_v3("flint", qwen_names),
     like_deepseek_v3("solar_open"),
+    axk2_family,
     like_deepseek_v3("exaone_moe", exaone_names),
     like_deepseek_v3("mimo_v2_flash"),
     of_sigmoids("afmoe", afmoe_names, {.scale = "route_scale"}),
     of_sigmoids("hy_v3", hy_v3_names, {.scale = "router_scaling_factor"}),
     of_sigmoids("laguna", laguna_names, {.scale = "moe_routed_scaling_factor"}),
-    of_sigmoids("step3p5", step3p5_names,
-                {.active = "moe_top_k", .scale = "moe_router_scaling_factor"}),
+    limited(of_sigmoids("step3p5", step3p5_names,
+                        {.active = "moe_top_k", .scale = "moe_router_scaling_factor"}),
+            glu_limit::after_activation, 0, "swiglu_limits", "swiglu_limits_shared"),
+    limited(of_sigmoids("minimax_m3_vl_text", minimax_m3_names), glu_limit::swiglu_oai, 7,
+            "swiglu_limit", "swiglu_limit"),
+    limited(like_deepseek_v3("glm5_next_text"), glu_limit::before_activation, 10, "swiglu_limit",
+            "swiglu_limit"),
+    limited(like_deepseek_v3("hy_v4"), glu_limit::before_activation, 10, "swiglu_limit", {}),
+    limited(like_deepseek_v3("hy_v4_vl_text"), glu_limit::before_activation, 10, "swiglu_limit",
+            {}),
     like_deepseek_v3("lfm2_moe", lfm2_names),
     nemotron_h_family,
     llama4_family,
@@ -472,7 +259,8 @@ inline constexpr mixture_family mixture_families[] = {
     deepseek_v3_in_gguf("dots1"),
     deepseek_v3_in_gguf("exaone-moe"),
     deepseek_v3_in_gguf("bailingmoe2"),
-    deepseek_v3_in_gguf("step35"),
+    limited(deepseek_v3_in_gguf("step35"), glu_limit::after_activation, 0, "swiglu_clamp_exp",
+            "swiglu_clamp_shexp"),
     in_gguf("afmoe", of_sigmoids("", {})),
     in_gguf("kimi-linear", like_deepseek_v3("", {}, normalization::always)),
     in_gguf("minimax-m2", of_sigmoids("", {})),
@@ -481,13 +269,5 @@ inline constexpr mixture_family mixture_families[] = {
     nemotron_h_in_gguf,
     in_gguf("gpt-oss", gpt_oss_family),
 };
-
-// What stands before the number of a layer.
-inline constexpr std::string_view layer_prefixes[] = {"model.layers.",
-                                                      "model.language_model.layers.",
-                                                      "language_model.model.layers.",
-                                                      "thinker.model.layers.",
-                                                      "backbone.layers.",
-                                                      "blk."};
 
 }  // namespace fmoe::detail

@@ -14,17 +14,21 @@
 
 namespace fmoe::detail {
 
-// What some layers of Laguna, Step-3.5 and Nemotron-H have beside what a moe has: scores and hidden
-// units that are bounded, and experts of a projection of x. 0 is without.
-inline constexpr std::string_view unknown_settings[] = {
-    "moe_router_logit_softcapping", "swiglu_limits",  "swiglu_limits_shared", "swiglu_clamp_exp",
-    "swiglu_clamp_shexp",           "moe_latent_size"};
+// What some layers of Laguna and Nemotron-H have beside what a moe has: scores that are bounded,
+// and experts of a projection of x. 0 is without.
+inline constexpr std::string_view unknown_settings[] = {"moe_router_logit_softcapping",
+                                                        "moe_latent_size"};
+
+// The settings with limits of hidden units, of the chosen experts and of the shared one.
+inline constexpr std::string_view limit_settings[] = {"swiglu_limit", "swiglu_limits",
+                                                      "swiglu_limits_shared", "swiglu_clamp_exp",
+                                                      "swiglu_clamp_shexp"};
 
 // The settings of a moe that its tensors do not tell.
 struct mixture_settings {
   routing route;
   pointwise activation = pointwise::silu;
-  double scale = 1, limit = 0;
+  double scale = 1, limit = 0, shared_limit = 0;
   bool weighs_input = false, has_balance = false;
 };
 
@@ -135,16 +139,29 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
                                     bool has_balance) {
   const setting_names names = names_in(config, family);
   mixture_settings s;
-  s.activation = activation_in(config, names.activation, family.activation);
+  // MiniMax-M3 calls its hidden units so, whose form its family says.
+  const bool is_oai = family.limit != 0 && family.limit_form == glu_limit::swiglu_oai &&
+                      config.text(names.activation) == "swigluoai";
+  s.activation =
+      is_oai ? family.activation : activation_in(config, names.activation, family.activation);
   const auto expect_none = [&](std::string_view name) {
     if (config.number(name).value_or(0) != 0) config.refuse(name, "is no part of fmoe's mixtures");
   };
   std::ranges::for_each(unknown_settings, expect_none);
   s.route.active = config.count(names.active);
   s.weighs_input = family.weighs_input;
-  constexpr std::string_view limit = "swiglu_limit";
-  if (family.limit == 0) expect_none(limit);  // it has another form than that of gpt-oss
-  else s.limit = config.number(limit).value_or(family.limit);
+  for (const std::string_view name : limit_settings)
+    if (name != family.limited_by && name != family.shared_limited_by) expect_none(name);
+  const auto limit_in = [&](std::string_view name) {
+    const double said = name.empty() ? 0 : config.number(name).value_or(family.limit);
+    if (!(said >= 0) || (said == 0 && !name.empty() && family.limit != 0))
+      config.refuse(name, "is no limit of hidden units");
+    return said;
+  };
+  s.limit = limit_in(family.limited_by);
+  s.shared_limit = limit_in(family.shared_limited_by);
+  constexpr std::string_view alpha = "swiglu_alpha";  // of MiniMax-M3's sigmoids
+  if (config.number(alpha).value_or(1.702) != 1.702) config.refuse(alpha, "is 1.702 in fmoe");
   if (family.has_scale) s.scale = config.number(names.scale).value_or(1);
   if (family.weights == expert_weights::softmax_of_chosen) return s;
   const bool is_sigmoid = has_sigmoids(config, family, has_balance),
@@ -156,6 +173,8 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
   } else {  // over the chosen scores it is that of all, divided by its sum
     s.route.weights = is_sum_one ? weighting::softmax : weighting::softmax_of_all;
   }
+  if (!family.has_groups && config.number(names.groups).value_or(1) > 1)
+    config.refuse(names.groups, "is no part of this architecture's mixtures in fmoe");
   if (family.has_groups && chooses_groups(config) && config.number(names.groups))
     s.route.groups = config.count(names.groups);
   if (s.route.groups > 1) {
