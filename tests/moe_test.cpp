@@ -114,6 +114,20 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
     limited.shared.limit = 0.2;
     limited.limit_form = limited.shared.limit_form = form;
   }
+  moe<T>& super = add("Nemotron 3 Super");
+  constexpr extent e = 8;
+  share(super);
+  super.latent_down = random<parameter<T, 2>>({d, e}, 22, 0.3f);
+  super.latent_up = random<parameter<T, 2>>({e, d}, 23, 0.3f);
+  super.activated = random<parameter<T, 3>>({n, e, w}, 24, 0.3f);
+  super.linear = random<parameter<T, 3>>({n, e, w}, 25, 0.3f);
+  super.output = random<parameter<T, 3>>({n, w, e}, 26, 0.3f);
+  super.output_bias = random<parameter<T, 2>>({n, e}, 27);
+  super.scale = 2.5;
+  moe<T>& low = forms.emplace_back("a low-rank form of a latent", super).second;
+  low.activated = {};
+  low.down = random<parameter<T, 3>>({e, n, 4}, 28, 0.3f);
+  low.up = random<parameter<T, 3>>({n, 4, w}, 29, 0.3f);
   return forms;
 }
 

@@ -182,6 +182,14 @@ const io::arrays_by_name arrays{{"router", tensor<float, 2>({8, 3})},
 const io::strings_by_name metadata{{"K", "2"}, {"experts", "gated"}};
 load<moe<>>(io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "moe.safetensors"));
 }},
+{R"([io] "moe.safetensors": [moe] the router takes rows of 8 and the experts make rows of 6: experts of a latent have latent_down and latent_up (conflict))", "The experts have another width than the router, and the file has no projections that stand between.", "Write the tensors `latent.W_in` and `latent.W_out`, or experts of the router's width.",
+[] {
+const io::arrays_by_name arrays{{"router", tensor<float, 2>({8, 3})},
+                                {"W_g", tensor<float, 3>({3, 6, 4})},
+                                {"W_o", tensor<float, 3>({3, 4, 6})}};
+const io::strings_by_name metadata{{"K", "2"}, {"experts", "ungated"}};
+load<moe<>>(io::safetensors::parse(io::safetensors::serialize(arrays, metadata), "moe.safetensors"));
+}},
 {R"([io] "mxd.safetensors": does not say "K", which the layer needs: pass K as `active` (missing_setting))", "Tensors do not tell K, and the file has no metadata that do.", "`{.active = 32}` says it; -1, which is `all`, stands for ReLU without a selection.",
 [] { load<mxd<>>(small_file({}), {.activation = pointwise::gelu}); }},
 {R"([io] "mxd.safetensors": does not say "activation", which the layer needs: pass it in `metadata` (missing_setting))", "Tensors do not tell the activation of the network that the layer replaces, and the file has no metadata that do.", "`{.activation = pointwise::gelu}` and `{.metadata = {{\"activation\", \"gelu\"}}}` say it.",

@@ -418,6 +418,14 @@ moe<> layer;
 layer.limit = 7;
 evaluate(layer(tensor<float, 2>({3, 10})));
 }},
+{R"([moe] experts of a latent have latent_down and latent_up)",
+"Experts of a latent take a projection of x and make rows that are projected back, and one of the two projections is empty.",
+"Set both `latent_down` and `latent_up`, or none.",
+[] {
+moe<> layer;
+layer.latent_down = tensor<float, 2>({10, 4});
+evaluate(layer(tensor<float, 2>({3, 10})));
+}},
 {R"([expert_choice] the scores' first axis does not count tokens)",
 "Experts choose among the tokens of a call, and here the scores of a token depend on other tokens.",
 "Compute the scores of each token from its own row: `einsum<\"ti,in->tn\">(x, router)`.",

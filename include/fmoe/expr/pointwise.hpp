@@ -31,7 +31,8 @@ concept mappable = operand<E> || uncalled<E>;
 template <class A, class B>
 concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B>;
 
-// Two operands that the graph joins with `Join`: graph::add or graph::multiply.
+// Two operands that `Join` makes one node of: graph::add, graph::multiply, or a function of a graph
+// and two nodes.
 template <auto Join, expression A, expression B>
 struct joined : expression_base {
   using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
@@ -43,7 +44,9 @@ struct joined : expression_base {
 
   ir::node_id lower(ir::graph& g) const {
     const ir::node_id a = left.lower(g);
-    return both ? (g.*Join)(a, right.lower(g)) : a;
+    if (!both) return a;
+    if constexpr (std::is_member_pointer_v<decltype(Join)>) return (g.*Join)(a, right.lower(g));
+    else return Join(g, a, right.lower(g));
   }
 };
 

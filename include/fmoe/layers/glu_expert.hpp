@@ -36,6 +36,24 @@ void describe_activation(auto& activation, auto& file, const char* key = "activa
                unsaid...);
 }
 
+inline ir::node_id project_rows(ir::graph& g, ir::node_id x, ir::node_id w) {
+  return g.einsum(g.shape(x).size() == 2 ? "td,de->te" : "tnd,de->tne", {x, w});
+}
+
+// [..., d] -> [..., e]: x W of a layer that has W [d, e], else x. choose would hold x twice.
+template <operand X, class T>
+auto projected(const X& x, const parameter<T, 2>& w) {
+  static_assert(expression_t<X>::rank == 2 || expression_t<X>::rank == 3);
+  return joined<&project_rows, expression_t<X>, expression_t<parameter<T, 2>>>{
+      {}, as_expression(x), as_expression(w), !w.empty()};
+}
+
+// Throws value_error if experts of a latent have only one of their projections.
+void expect_latent(const auto& layer) {
+  expects<value_error>(layer.latent_down.empty() == layer.latent_up.empty(),
+                       "[moe] experts of a latent have latent_down and latent_up");
+}
+
 // The setting in the metadata for a limit of hidden units, and its form.
 void describe_limit(auto& limit, auto& form, auto& file, const char* limit_key,
                     const char* form_key) {
@@ -72,7 +90,8 @@ auto gated(pointwise activation, double limit, glu_limit form, bool has_linear,
 namespace fmoe {
 
 // One expert, (act(x W_g + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set, and
-// biases may be empty. If `linear` is empty, it is act(x W_g + b_g) W_o + b_o.
+// biases may be empty. If `linear` is empty, it is act(x W_g + b_g) W_o + b_o. One of a latent is
+// E(x W_in) W_out, and then d is the width of the latent in the shapes of E.
 template <class T = float>
 struct glu_expert {
   parameter<T, 2> activated;  // d w, W_g
@@ -85,15 +104,18 @@ struct glu_expert {
   parameter<T, 1> output_bias = {};                       // d
   double limit = 0;                                       // of the hidden units; 0: none
   glu_limit limit_form = glu_limit::swiglu_oai;
+  parameter<T, 2> latent_down = {}, latent_up = {};  // W_in and W_out
 
   // [t, d] -> [t, d].
-  auto operator()(const operand_of<2> auto& x) const {
+  auto operator()(const operand_of<2> auto& input) const {
+    detail::expect_latent(*this);
+    const auto x = detail::projected(input, latent_down);
     const auto g = choose(down.empty(), einsum<"td,dw->tw">(x, activated),
                           einsum<"td,dl,lw->tw">(x, down, up));
     const auto z =
         detail::gated(activation, limit, limit_form, !linear.empty(), add_bias(g, activated_bias),
                       add_bias(einsum<"td,dw->tw">(x, linear), linear_bias));
-    return add_bias(einsum<"tw,wd->td">(z, output), output_bias);
+    return detail::projected(add_bias(einsum<"tw,wd->td">(z, output), output_bias), latent_up);
   }
   auto operator()(const auto&... x) const { return detail::not_rows(x...); }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The sparse mixture of experts that the AoE paper compares with (Algorithm 1 of Lv et al. 2025,
 // after Shazeer et al. 2017): y = sum over the chosen n of a_n E_n(x). Its optional parts are those
-// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss, Nemotron-H.
+// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss, Nemotron 3.
 #pragma once
 
 #include <cmath>
@@ -15,9 +15,11 @@ namespace fmoe {
 
 // Labels: t token, d input and output, n expert, l low rank, w expert width. An expert is (act(x
 // W_g + b_g) * (x W_p + b_p)) W_o + b_o; W_g = W_down W_up if `down` is set. What is empty is left
-// out: without `linear` an expert is act(x W_g + b_g) W_o + b_o, as in Nemotron-H. What chooses
-// experts, and the gate of the shared one, is in the type of the layer's arithmetic: where T has 16
-// or 8 bits, a token still has the experts that floats give it.
+// out: without `linear` an expert is act(x W_g + b_g) W_o + b_o, as in Nemotron-H. With
+// `latent_down` and `latent_up` the chosen experts take the latent x W_in, and y is their sum times
+// W_out, as in Nemotron 3 Super: d is then the width of the latent in the shapes of the experts.
+// What chooses experts, and the gate of the shared one, is in the type of the layer's arithmetic:
+// where T has 16 or 8 bits, a token still has the experts that floats give it.
 template <class T = float>
 struct moe {
   using exact = detail::arithmetic_t<T>;
@@ -41,6 +43,8 @@ struct moe {
   double limit = 0;                      // of hidden units, in `limit_form`; 0: none
   bool weighs_input = false;             // E_n(a_n x) instead of a_n E_n(x), as in Llama 4
   glu_limit limit_form = glu_limit::swiglu_oai;
+  parameter<T, 2> latent_down = {};  // d e, W_in: experts take x W_in, and d is e in their shapes
+  parameter<T, 2> latent_up = {};    // e d, W_out
 
   // [t, d] -> [t, n].
   auto scores(const operand_of<2> auto& x) const {
@@ -54,16 +58,19 @@ struct moe {
 
   // [t, d] -> [t, n, w]: the hidden units of every expert.
   auto hidden(const operand_of<2> auto& x) const {
+    const auto v = latent(x);
     return detail::gated(activation, limit, limit_form, !linear.empty(),
-                         add_bias(preactivations(x), activated_bias),
-                         add_bias(einsum<"td,ndw->tnw">(x, linear), linear_bias));
+                         add_bias(preactivations(v), activated_bias),
+                         add_bias(einsum<"td,ndw->tnw">(v, linear), linear_bias));
   }
 
   // [t, n, w], [t, n] -> [t, d]: the output of these hidden units, without the shared expert.
   auto decoded(const operand_of<3> auto& z, const operand_of<2> auto& a) const {
+    detail::expect_latent(*this);
     const auto y = add_if(!output_bias.empty(), einsum<"tn,tnw,nwd->td">(a, z, output),
                           einsum<"tn,nd->td">(a, output_bias));
-    return choose(scale == 1, y, scale * y);
+    const auto projected = detail::projected(y, latent_up);
+    return choose(scale == 1, projected, scale * projected);
   }
 
   // [t, d], [t, n] -> [t, d]: the output of x with these coefficients. If they are a selection, the
@@ -81,8 +88,8 @@ struct moe {
   }
   auto contribution_norms(const operand_of<2> auto& x, const operand_of<2> auto& a) const {
     const auto z = choose(weighs_input, hidden_of_weighed(x, a), hidden(x));
-    const auto y = einsum<"tnw,nwd->tnd">(z, output);
-    return std::abs(scale) * (abs(a) * norm(row_norm::l2, add_bias(y, output_bias)));
+    const auto y = add_bias(einsum<"tnw,nwd->tnd">(z, output), output_bias);
+    return std::abs(scale) * (abs(a) * norm(row_norm::l2, detail::projected(y, latent_up)));
   }
 
   // [t, d] -> [t, d].
@@ -96,6 +103,8 @@ struct moe {
     one.activation = activation;
     one.limit = limit;
     one.limit_form = limit_form;
+    one.latent_down = detail::widened_weight(latent_down);
+    one.latent_up = detail::widened_weight(latent_up);
     if (!linear.empty()) one.linear = detail::expert_slice<0>(linear, n);
     one.output = detail::expert_slice<0>(output, n);
     if (down.empty()) {
@@ -112,16 +121,19 @@ struct moe {
 
   static void released(auto& layer, auto&& visit) {
     visit(unrounded({"router", presence::required, "dn"}), layer.router);
-    visit(released_name{"W_g", presence::required, "ndw", "ndw", "W_down"}, layer.activated);
-    visit(released_name{"W_down", presence::optional, "d(nl)", "dnl"}, layer.down);
+    // e is d, or the width of the latent.
+    visit(released_name{"W_g", presence::required, "new", "new", "W_down"}, layer.activated);
+    visit(released_name{"W_down", presence::optional, "e(nl)", "enl"}, layer.down);
     visit(released_name{"W_up", presence::optional, "nlw"}, layer.up);
-    visit(released_name{"W_p", presence::optional, "ndw"}, layer.linear);
-    visit(released_name{"W_o", presence::required, "nwd"}, layer.output);
+    visit(released_name{"W_p", presence::optional, "new"}, layer.linear);
+    visit(released_name{"W_o", presence::required, "nwe"}, layer.output);
+    visit(released_name{"latent.W_in", presence::optional, "de"}, layer.latent_down);
+    visit(released_name{"latent.W_out", presence::optional, "ed"}, layer.latent_up);
     visit(unrounded({"router_bias", presence::optional, "n"}), layer.router_bias);
     visit(unrounded(statistic({"balance", presence::optional, "n"})), layer.balance);
     visit(released_name{"b_g", presence::optional, "nw"}, layer.activated_bias);
     visit(released_name{"b_p", presence::optional, "nw"}, layer.linear_bias);
-    visit(released_name{"b_o", presence::optional, "nd"}, layer.output_bias);
+    visit(released_name{"b_o", presence::optional, "ne"}, layer.output_bias);
     visit(released_name{"shared.W_g", presence::optional, "ds"}, layer.shared.activated);
     visit(released_name{"shared.W_p", presence::optional, "ds"}, layer.shared.linear);
     visit(released_name{"shared.W_o", presence::optional, "sd"}, layer.shared.output);
@@ -139,6 +151,12 @@ struct moe {
     detail::expects<value_error>(is_gated == !layer.linear.empty(),
                                  "[moe] gated experts have W_p, and ungated ones have none");
     file.number("scale", layer.scale, 1);
+    detail::expect_latent(layer);
+    detail::expects<value_error>(
+        !layer.latent_down.empty() || layer.router.shape()[0] == layer.output.shape()[2],
+        "[moe] the router takes rows of ", layer.router.shape()[0],
+        " and the experts make rows of ", layer.output.shape()[2],
+        ": experts of a latent have latent_down and latent_up");
     detail::describe_limit(layer.limit, layer.limit_form, file, "limit", "limit_form");
     detail::describe_limit(layer.shared.limit, layer.shared.limit_form, file, "shared_limit",
                            "shared_limit_form");
@@ -146,6 +164,12 @@ struct moe {
   }
 
  private:
+  // [t, d] -> [t, d]: what the chosen experts take.
+  auto latent(const operand_of<2> auto& x) const {
+    detail::expect_latent(*this);
+    return detail::projected(x, latent_down);
+  }
+
   // [t, d] -> [t, n, w]: x W_g.
   auto preactivations(const operand_of<2> auto& x) const {
     return choose(down.empty(), einsum<"td,ndw->tnw">(x, activated),
@@ -158,8 +182,9 @@ struct moe {
     detail::expects<value_error>(
         !weighs_input || (limit == 0 && activated_bias.empty() && linear_bias.empty()),
         "[moe] an input that is weighed goes to experts without biases and without a limit");
-    const auto g = einsum<"tn,tnw->tnw">(a, preactivations(x));
-    return multiply_if(!linear.empty(), apply(activation, g), einsum<"td,ndw->tnw">(x, linear));
+    const auto v = latent(x);
+    const auto g = einsum<"tn,tnw->tnw">(a, preactivations(v));
+    return multiply_if(!linear.empty(), apply(activation, g), einsum<"td,ndw->tnw">(v, linear));
   }
 
   auto gated_shared(const operand_of<2> auto& x) const {

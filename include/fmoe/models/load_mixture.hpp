@@ -77,6 +77,10 @@ class mixture_reader {
   // The number of experts, as the router has it.
   extent experts() const { return experts_; }
   bool has_balance() const { return contains(names_->balance); }
+  // The width of the latent that experts take in place of x, or 0.
+  extent latent() const {
+    return contains(names_->latent_down) ? at(names_->latent_down).shape()[0] : 0;
+  }
 
   // Fills the parameters. Throws as io::array::get does, missing_tensor, and extra_tensor.
   void read(moe<T>& to) const {
@@ -86,14 +90,19 @@ class mixture_reader {
     const bool is_gated = names_->joined != gate_and_linear::none;
     const bool is_joined = is_gated && names_->joined != gate_and_linear::apart;
     const std::string_view linear = is_joined ? names_->activated : names_->linear;
-    to.activated = matrices(names_->activated, width_, hidden(), 0, is_joined);
-    if (is_gated) to.linear = matrices(linear, width_, hidden(), 1, is_joined);
-    to.output = matrices(names_->output, hidden(), width_, 0, false);
+    const extent width = latent() == 0 ? width_ : latent();
+    to.activated = matrices(names_->activated, width, hidden(), 0, is_joined);
+    if (is_gated) to.linear = matrices(linear, width, hidden(), 1, is_joined);
+    to.output = matrices(names_->output, hidden(), width, 0, false);
+    if (latent() != 0) {
+      to.latent_down = stored(transposed<number>(names_->latent_down), 0);
+      to.latent_up = stored(transposed<number>(names_->latent_up), 0);
+    }
     to.activated_bias = stored(biases(names_->activated_bias, hidden(), 0, is_joined), 1);
     to.linear_bias = stored(
         biases(is_joined ? names_->activated_bias : names_->linear_bias, hidden(), 1, is_joined),
         1);
-    to.output_bias = stored(biases(names_->output_bias, width_, 0, false), 1);
+    to.output_bias = stored(biases(names_->output_bias, width, 0, false), 1);
     if (contains(names_->shared_output)) {
       const bool is_one = is_gated && names_->shared_linear.empty();
       const std::string_view shared_linear =
@@ -354,6 +363,7 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
       detail::settings_of(config, family, detail::has_gguf_balance(model, layer));
   const detail::mixture_reader<T> reader(model, family, layer, options);
   detail::check_experts(config, family, reader.experts());
+  detail::check_latent(config, reader.latent());
   if (reader.has_balance() && !settings.has_balance)
     throw io::error(io::errc::conflict,
                     "has a balance of experts, which this architecture has not beside a softmax", 0,

@@ -27,6 +27,7 @@ struct mixture_names {
   // Of the shared expert; without `shared_linear` the gate and the linear part are one after other,
   // or it has no gate, as the others.
   std::string_view shared_activated = {}, shared_linear = {}, shared_output = {}, shared_gate = {};
+  std::string_view latent_down = {}, latent_up = {};  // what experts of a latent are between
 };
 
 // Layouts of the names "mlp.": a tensor for each expert, and one for all, as transformers holds
@@ -188,7 +189,9 @@ inline constexpr mixture_names nemotron_h_names[] = {
      .joined = gate_and_linear::none,
      .balance = "mixer.gate.e_score_correction_bias",
      .shared_activated = "mixer.shared_experts.up_proj.weight",
-     .shared_output = "mixer.shared_experts.down_proj.weight"},
+     .shared_output = "mixer.shared_experts.down_proj.weight",
+     .latent_down = "mixer.fc1_latent_proj.weight",
+     .latent_up = "mixer.fc2_latent_proj.weight"},
     {.router = "mixer.gate.weight",
      .activated = "mixer.experts.up_proj",
      .linear = {},
@@ -196,7 +199,9 @@ inline constexpr mixture_names nemotron_h_names[] = {
      .joined = gate_and_linear::none,
      .balance = "mixer.gate.e_score_correction_bias",
      .shared_activated = "mixer.shared_experts.up_proj.weight",
-     .shared_output = "mixer.shared_experts.down_proj.weight"}};
+     .shared_output = "mixer.shared_experts.down_proj.weight",
+     .latent_down = "mixer.fc1_latent_proj.weight",
+     .latent_up = "mixer.fc2_latent_proj.weight"}};
 inline constexpr mixture_names llama4_names[] = {
     {.router = "feed_forward.router.weight",
      .activated = "feed_forward.experts.gate_up_proj",
@@ -263,7 +268,9 @@ inline constexpr mixture_names ungated_gguf_tensors[] = {
      .joined = gate_and_linear::none,
      .balance = "exp_probs_b.bias",
      .shared_activated = "ffn_up_shexp.weight",
-     .shared_output = "ffn_down_shexp.weight"}};
+     .shared_output = "ffn_down_shexp.weight",
+     .latent_down = "ffn_latent_down.weight",
+     .latent_up = "ffn_latent_up.weight"}};
 
 // What stands before the number of a layer.
 inline constexpr std::string_view layer_prefixes[] = {"model.layers.",

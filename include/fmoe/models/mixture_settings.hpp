@@ -14,11 +14,6 @@
 
 namespace fmoe::detail {
 
-// What some layers of Laguna and Nemotron-H have beside what a moe has: scores that are bounded,
-// and experts of a projection of x. 0 is without.
-inline constexpr std::string_view unknown_settings[] = {"moe_router_logit_softcapping",
-                                                        "moe_latent_size"};
-
 // The settings with limits of hidden units, of the chosen experts and of the shared one.
 inline constexpr std::string_view limit_settings[] = {"swiglu_limit", "swiglu_limits",
                                                       "swiglu_limits_shared", "swiglu_clamp_exp",
@@ -84,6 +79,15 @@ inline void check_experts(const io::model_config& config, const mixture_family& 
     config.refuse(active, "is more than the number of its experts, " + std::to_string(experts));
 }
 
+// Throws schema if the settings tell another width of the experts' latent than the tensors; 0 is
+// without one.
+inline void check_latent(const io::model_config& config, extent width) {
+  constexpr std::string_view name = "moe_latent_size";
+  if (config.number(name).value_or(0) != static_cast<double>(width))
+    config.refuse(name, "is not the width of its experts' latent, " +
+                            (width == 0 ? "of which there is none" : std::to_string(width)));
+}
+
 // True if the weights are sigmoids. A file that may have both and says neither has sigmoids if it
 // has a balance of experts. Throws schema for others than those of the family.
 inline bool has_sigmoids(const io::model_config& config, const mixture_family& family,
@@ -147,7 +151,7 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
   const auto expect_none = [&](std::string_view name) {
     if (config.number(name).value_or(0) != 0) config.refuse(name, "is no part of fmoe's mixtures");
   };
-  std::ranges::for_each(unknown_settings, expect_none);
+  expect_none("moe_router_logit_softcapping");  // scores with a bound, in Laguna
   s.route.active = config.count(names.active);
   s.weighs_input = family.weighs_input;
   for (const std::string_view name : limit_settings)
