@@ -367,6 +367,14 @@ void for_each_mixture(const auto& check) {
   check(experts, experts.expert(2), experts.down.shape()[0]);
   const auto sparse = load<moe<>>(golden("moe/moe_odd"), {.active = 2});
   check(sparse, sparse.expert(2), sparse.router.shape()[0]);
+  auto latent = sparse;
+  const extent d = sparse.router.shape()[0];
+  latent.latent_down = random<parameter<float, 2>>({d, d}, 5, 0.3f);
+  latent.latent_up = random<parameter<float, 2>>({d, d}, 6, 0.3f);
+  check(latent, latent.expert(2), d);
+  auto beside_zero_experts = sparse;
+  beside_zero_experts.zero_router = random<parameter<float, 2>>({d, 3}, 7);
+  check(beside_zero_experts, sparse.expert(2), d);
   const auto dense = load<soft_moe<>>(golden("moe/moe_dense"));
   check(
       dense, [&](const auto& x) { return einsum<"ti,io->to">(x, dense.expert(2)); },
@@ -404,6 +412,43 @@ TEST_CASE("the norms of the contributions of mixtures", "[edit]") {
     const extent n = a.size() / 7;
     for (extent t = 0; t < 7; ++t) CHECK(norms[t * n + 2] == Approx(std::abs(a[t * n + 2]) * y[t]));
   });
+}
+
+TEST_CASE("zero experts add x, and can be left out", "[edit]") {
+  auto layer = load<moe<>>(golden("moe/moe_odd"), {.active = 3});
+  const extent d = layer.router.shape()[0], n = layer.output.shape()[0];
+  layer.zero_router = random<parameter<float, 2>>({d, 3}, 7);
+  layer.scale = 2;
+  const auto x = random<tensor<float, 2>>({7, d}, 3);
+  const auto a = evaluate(layer.coefficients(x)), norms = evaluate(layer.contribution_norms(x)),
+             lengths = evaluate(ablated(layer, {n + 1}).contribution_norms(x));
+  auto expected = reference(layer(x));
+  bool is_chosen = false;
+  for (extent t = 0; t < 7; ++t) {
+    double squares = 0;
+    for (extent i = 0; i < d; ++i) {
+      squares += std::pow(x(t, i), 2);
+      expected[t * d + i] -= 2 * static_cast<double>(a(t, n + 1)) * static_cast<double>(x(t, i));
+    }
+    CHECK(norms(t, n + 1) == Approx(2 * std::abs(a(t, n + 1)) * std::sqrt(squares)));
+    CHECK(norms(t, n + 2) == Approx(2 * std::abs(a(t, n + 2)) * std::sqrt(squares)));
+    CHECK(lengths(t, n + 1) == 0);
+    is_chosen = is_chosen || a(t, n + 1) != 0;
+  }
+  CHECK(is_chosen);
+  CHECK(off(evaluate(ablated(layer, {n + 1})(x)), expected) <= tolerance<float>);
+  // Coefficients of all experts are all taken, however many a token has by itself.
+  const auto dense = random<tensor<float, 2>>({7, n + 3}, 8);
+  CHECK(agrees(layer.mixed(x, dense)));
+  std::vector<double> sum(x.size());
+  for (extent e = 0; e < n + 3; ++e) {
+    const auto y = e < n ? reference(layer.expert(e)(x)) : std::vector<double>(x.begin(), x.end());
+    for (extent i = 0; i < sum.size(); ++i)
+      sum[i] += 2 * static_cast<double>(dense(i / d, e)) * y[i];
+  }
+  CHECK(off(evaluate(layer.mixed(x, dense)), sum) <= tolerance<float>);
+  CHECK_THROWS_AS(layer.expert(n), value_error);
+  CHECK_THROWS_AS(steered(layer, n + 1, 1)(x), value_error);
 }
 
 namespace of_a_user {

@@ -76,17 +76,19 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
     const std::string of = name.ends_with("_joined") ? name.substr(0, name.size() - 7) : name;
     const auto want = io::safetensors::read(home / (of + ".io.safetensors"));
     const auto x = want.get<float, 2>("x", {all, all});
-    CHECK(error_of(evaluate(load_mixture(home / name, 1)(x)), want) < 2e-6);
+    const auto single = load_mixture(home / name, 1);
+    CHECK(error_of(evaluate(single(x)), want) < 2e-6);
+    CHECK(error_of(evaluate(single(x), {.on = reference()}), want) < 2e-6);
     const auto twice = load_mixture<double>(home / name, 1);
-    const double most = of == "lfm2_moe" ? 1e-6 : 2e-7;  // which adds 1e-6 to what divides weights
+    // LFM2 adds 1e-6 to what divides weights, and LongCat's logits are floats in any type.
+    const double most = of == "lfm2_moe" ? 1e-6 : of == "longcat_flash" ? 5e-7 : 2e-7;
     CHECK(error_of(evaluate(twice(want.get<double, 2>("x", {all, all}))), want) < most);
     const auto half = load_mixture<bf16>(home / name, 1, {.narrow = io::narrow});
     CHECK(error_of(evaluate(half(x)), want) < 0.05);
-    CHECK(std::ranges::equal(evaluate(half.chosen(x)),
-                             evaluate(load_mixture(home / name, 1).chosen(x))));
+    CHECK(std::ranges::equal(evaluate(half.chosen(x)), evaluate(single.chosen(x))));
     ++count;
   }
-  CHECK(count == 94);
+  CHECK(count == 96);
 }
 
 // The released files have the inputs of a matrix first, and transformers saves it the other way.
@@ -151,6 +153,75 @@ TEST_CASE("Qwen3-Omni has its mixtures in its thinker", "[load_mixture]") {
   const auto want = io::safetensors::read(home / "qwen3_omni_moe.io.safetensors");
   const auto x = want.get<float, 2>("x", {all, all});
   CHECK(error_of(evaluate(load_mixture(folder.path(), 1)(x)), want) < 2e-6);
+}
+
+TEST_CASE("the last experts of LongCat return x", "[load_mixture]") {
+  const auto layer = load_mixture(home / "longcat_flash", 1);
+  CHECK(layer.output.shape()[0] == 8);
+  CHECK(layer.zero_router.shape()[1] == 5);
+  CHECK(layer.zero_balance.size() == 5);
+  const auto want = io::safetensors::read(home / "longcat_flash.io.safetensors");
+  const auto x = want.get<float, 2>("x", {all, all});
+  const auto a = evaluate(layer.coefficients(x));
+  CHECK(a.shape()[1] == 13);
+  const auto chosen = evaluate(layer.chosen(x));
+  extent zeros = 0, own = 0;
+  for (extent t = 0; t < x.shape()[0]; ++t)
+    for (extent n = 0; n < 13; ++n) {
+      (n < 8 ? own : zeros) += a(t, n) != 0;
+      CHECK(chosen(t, n) == (a(t, n) != 0 ? 1 : 0));
+    }
+  CHECK(zeros + own == 4 * x.shape()[0]);
+  CHECK(zeros > 5);
+  CHECK(own > 5);
+  CHECK(load_mixture(home / "longcat_flash", 1, {.active = 13}).route.active == 13);
+  // Released files have no weights of zero experts.
+  const temporary_folder folder;
+  io::arrays_by_name arrays;
+  const auto file = io::safetensors::read(home / "longcat_flash/model.safetensors");
+  for (const io::array& array : file.arrays()) {
+    const std::string rest = array.name().substr(array.name().find(".experts.") + 9);
+    if (array.name().find(".experts.") == std::string::npos || std::stoi(rest) < 8)
+      arrays.emplace(array.name(), array);
+  }
+  CHECK(arrays.size() == 3 * 8 + 2);
+  io::safetensors::write(folder / "model.safetensors", arrays);
+  const std::string config = content(home / "longcat_flash/config.json");
+  put(folder / "config.json", config);
+  CHECK(std::ranges::equal(evaluate(load_mixture(folder.path(), 1)(x)), evaluate(layer(x))));
+  const auto with = [&](const std::string& setting, const std::string& text) {
+    std::string changed = config;
+    const auto at = changed.find(setting);
+    REQUIRE(at != changed.npos);
+    put(folder / "config.json", changed.replace(at, setting.size(), text));
+    return caught([&] { load_mixture(folder.path(), 1); });
+  };
+  const io::error other =
+      with("\"zero_expert_num\"", "\"zero_expert_type\": \"drop\", \"zero_expert_num\"");
+  CHECK(std::string(other.what()).find("is no kind of zero experts that fmoe has") !=
+        std::string::npos);
+  const io::error more = with("\"zero_expert_num\": 5", "\"zero_expert_num\": 13");
+  CHECK(std::string(more.what()).find("has 13 rows, of which 13 are zero experts") !=
+        std::string::npos);
+  const io::error another = with("\"zero_expert_num\": 5", "\"zero_expert_num\": 4");
+  CHECK(std::string(another.what()).find("is not the number of its router's, 9") !=
+        std::string::npos);
+  const io::error family =
+      with("\"model_type\": \"longcat_flash\"", "\"model_type\": \"hunyuan_v1_moe\"");
+  CHECK(std::string(family.what()).find("\"zero_expert_num\" = \"5\", which is no part of") !=
+        std::string::npos);
+}
+
+TEST_CASE("a limit of the shared expert is saved in its own form", "[load_mixture]") {
+  const temporary_folder folder;
+  auto layer = load_mixture(home / "step3p5_limits", 1);
+  layer.limit_form = glu_limit::before_activation;
+  save(layer, folder / "moe.safetensors");
+  const auto again = load<moe<>>(folder / "moe.safetensors");
+  CHECK(again.limit_form == glu_limit::before_activation);
+  CHECK(again.shared.limit_form == glu_limit::after_activation);
+  CHECK(again.limit == 0.7);
+  CHECK(again.shared.limit == 0.4);
 }
 
 TEST_CASE("a family says the form of limits, and a layer its own", "[load_mixture]") {
@@ -386,6 +457,11 @@ TEST_CASE("a mixture is loaded in 8 bits as quantize makes it", "[load_mixture]"
     if (std::ranges::count(kept_in_8_bits, std::string_view(name)) != 0) continue;
     check_quantized<q8>(home / name);
   }
+  for (const char* name : {"nemotron_h_latent", "longcat_flash"}) {
+    INFO(name);
+    check_quantized<q8c>(home / name);
+    check_quantized<q8>(home / name);
+  }
 }
 
 TEST_CASE("blocks of Q8_0 are kept, also those without an integer of 127", "[load_mixture]") {
@@ -439,6 +515,15 @@ TEST_CASE("Kimi K2 is DeepSeek-V3 by another name", "[load_mixture]") {  // as i
   const auto want = io::safetensors::read(home / "deepseek_v3.io.safetensors");
   const auto x = want.get<float, 2>("x", {all, all});
   CHECK(error_of(evaluate(load_mixture(folder.path(), 1)(x)), want) < 2e-6);
+  // Kimi K2.5 has it inside of a model that sees.
+  put(folder / "config.json",
+      "{\"model_type\": \"kimi_k25\", \"text_config\": " + content(folder / "config.json") + "}");
+  io::arrays_by_name arrays;
+  const auto file = io::safetensors::read(home / "deepseek_v3/model.safetensors");
+  for (const io::array& array : file.arrays())
+    arrays.emplace("language_model." + array.name(), array);
+  io::safetensors::write(folder / "model.safetensors", arrays);
+  CHECK(error_of(evaluate(load_mixture(folder.path(), 1)(x)), want) < 2e-6);
 }
 
 TEST_CASE("the page of mixtures runs", "[load_mixture]") {
@@ -449,8 +534,9 @@ TEST_CASE("the page of mixtures runs", "[load_mixture]") {
 
 TEST_CASE("a mixture is saved and loaded in fmoe's names", "[load_mixture]") {
   const temporary_folder folder;
-  for (const char* name : {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss",
-                           "nemotron_h", "step3p5_limits", "glm5_next", "minimax_m3"}) {
+  for (const char* name :
+       {"deepseek_v2_groups", "deepseek_v3", "qwen2_moe", "llama4", "gpt_oss", "nemotron_h",
+        "step3p5_limits", "glm5_next", "minimax_m3", "nemotron_h_latent", "longcat_flash"}) {
     INFO(name);
     const auto layer = load_mixture(home / name, 1);
     save(layer, folder / "moe.safetensors");

@@ -128,6 +128,27 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
   low.activated = {};
   low.down = random<parameter<T, 3>>({e, n, 4}, 28, 0.3f);
   low.up = random<parameter<T, 3>>({n, 4, w}, 29, 0.3f);
+  for (const bool is_shared : {false, true}) {
+    moe<T>& longcat = add(is_shared ? "zero experts of all parts" : "LongCat-Flash");
+    longcat.zero_router = random<parameter<T, 2>>({d, 4}, 30);
+    longcat.balance = random<parameter<T, 1>>({n}, 31, 0.1f);
+    longcat.zero_balance = random<parameter<T, 1>>({4}, 32, 0.1f);
+    longcat.route.active = 3;
+    longcat.route.scoring = score_function::softmax;
+    longcat.route.weights = weighting::score;
+    longcat.scale = 6;
+    if (!is_shared) continue;
+    share(longcat);
+    longcat.shared_gate = random<parameter<T, 1>>({d}, 33);
+    longcat.router_bias = random<parameter<T, 1>>({n}, 34);
+    longcat.output_bias = random<parameter<T, 2>>({n, d}, 35);
+    longcat.balance = {};
+    longcat.zero_balance = {};
+    longcat.route = {.how = routing::by::top_p};
+  }
+  moe<T>& signed_scores = add("zero experts and scores of both signs");
+  signed_scores.zero_router = random<parameter<T, 2>>({d, 4}, 36);
+  signed_scores.route = {.active = 8, .weights = weighting::score};
   return forms;
 }
 
@@ -151,6 +172,8 @@ TEMPLATE_TEST_CASE("the forms of released models are sums of their experts", "[m
       };
       add_expert(y, weight, evaluate(layer.expert(n)(input)));
     }
+    for (extent n = 6; n < a.shape()[1]; ++n)
+      add_expert(y, [&](extent t) { return static_cast<T>(layer.scale) * a(t, n); }, x);
     if (!layer.shared.output.empty()) {
       const auto gate = layer.shared_gate.empty()
                             ? tensor<T, 1>()
@@ -202,6 +225,24 @@ TEST_CASE("the forms of released models compute the chosen experts alone", "[moe
     CHECK(std::ranges::none_of(
         steps, [](const std::string& s) { return s.find("->tnw") != std::string::npos; }));
   }
+}
+
+TEST_CASE("a token that zero experts have takes no others", "[moe]") {
+  auto layer = layer_of<float>(false);
+  layer.route.active = 3;
+  layer.zero_router = random<parameter<float, 2>>({14, 4}, 5);
+  layer.zero_balance = parameter<float, 1>({4});
+  layer.balance = parameter<float, 1>({6});
+  layer.route.scoring = score_function::softmax;
+  layer.route.weights = weighting::score;
+  layer.zero_balance(2) = layer.zero_balance(3) = 10;
+  layer.balance(5) = 10;  // so all tokens have expert 5 and two zero experts
+  for (extent i = 0; i < 5 * 14 * 10; ++i)
+    layer.linear.data()[i] = std::numeric_limits<float>::quiet_NaN();
+  const auto x = random<tensor<float, 2>>({30, 14}, 7);
+  CHECK(std::ranges::none_of(evaluate(layer(x)), [](float y) { return std::isnan(y); }));
+  layer.zero_balance = {};
+  CHECK_THROWS_AS(evaluate(layer(x)), value_error);
 }
 
 TEST_CASE("a clamped mixture has no weighed input and a linear part, and groups divide the experts",

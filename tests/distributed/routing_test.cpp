@@ -62,6 +62,25 @@ void check_routed(communicator& ranks, const Layer& layer, const shard_options& 
           name + " on " + std::to_string(ranks.size()) + " ranks: " + std::to_string(error));
 }
 
+TEST_CASE("mixtures with zero experts, and those of a latent, are cut along their experts") {
+  for (const std::size_t P : {2u, 3u})
+    run_on_threads(P, [](communicator& ranks) {
+      auto zeros = sparse_mixture();
+      zeros.route.active = 4;
+      fill_with(zeros.zero_router, {width, 7}, 5, 1000);
+      auto latent = sparse_mixture();
+      fill_with(latent.activated, {21, 320, 6}, 2, 1000);
+      fill_with(latent.linear, {21, 320, 6}, 3, 1000);
+      fill_with(latent.output, {21, 6, 320}, 4, 1000);
+      fill_with(latent.latent_down, {width, 320}, 6, 1000);
+      fill_with(latent.latent_up, {320, width}, 7, 1000);
+      for (const shard_options& how : {shard_options{0, {"router"}}, shard_options{}}) {
+        check_routed(ranks, zeros, how, rows(23, width, 1000), "a mixture with zero experts");
+        check_routed(ranks, latent, how, rows(23, width, 1000), "a mixture of a latent");
+      }
+    });
+}
+
 TEST_CASE("tokens of a sparse mixture travel to their experts and back") {
   for (const std::size_t P : {2u, 3u, 4u, 7u})
     run_on_threads(P, [](communicator& ranks) {

@@ -426,6 +426,15 @@ moe<> layer;
 layer.latent_down = tensor<float, 2>({10, 4});
 evaluate(layer(tensor<float, 2>({3, 10})));
 }},
+{R"([moe] zero experts have a balance where the other experts have one)",
+"A balance is added to what ranks all experts of a token, and some of them have none.",
+"Set both `balance` and `zero_balance`, or none.",
+[] {
+moe<> layer;
+layer.zero_router = tensor<float, 2>({10, 2});
+layer.zero_balance = tensor<float, 1>({2});
+evaluate(layer(tensor<float, 2>({3, 10})));
+}},
 {R"([expert_choice] the scores' first axis does not count tokens)",
 "Experts choose among the tokens of a call, and here the scores of a token depend on other tokens.",
 "Compute the scores of each token from its own row: `einsum<\"ti,in->tn\">(x, router)`.",

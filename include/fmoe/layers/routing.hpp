@@ -40,9 +40,13 @@ struct routing {
   auto chosen(const operand_of<2> auto& scores) const { return chosen(scores, {}); }
   template <class T = float>
   auto chosen(const operand_of<2> auto& scores, const parameter<T, 1>& balance) const {
+    return chosen(scores, balance, !balance.empty());
+  }
+  auto chosen(const operand_of<2> auto& scores, const operand_of<1> auto& balance,
+              bool is_balanced) const {
     routing counting = *this;
     counting.weights = weighting::one;
-    return counting(scores, balance);
+    return counting(scores, balance, is_balanced);
   }
 
   // [t, n] -> [t, n]: the weights of the experts, 0 for those that are not chosen. Throws
@@ -51,11 +55,16 @@ struct routing {
   auto operator()(const operand_of<2> auto& scores) const { return (*this)(scores, {}); }
   template <class T = float>
   auto operator()(const operand_of<2> auto& scores, const parameter<T, 1>& balance) const {
+    return (*this)(scores, balance, !balance.empty());
+  }
+  // The same for a balance of any expression, which takes part if `is_balanced`.
+  auto operator()(const operand_of<2> auto& scores, const operand_of<1> auto& balance,
+                  bool is_balanced) const {
     const auto weighed =
         choose(scoring == score_function::none, scores,
                choose(scoring == score_function::sigmoid, sigmoid(scores), softmax(scores)));
-    const auto balanced = add_bias(weighed, balance);
-    const bool is_plain = groups == 1 && balance.empty();
+    const auto balanced = add_if(is_balanced, weighed, balance);
+    const bool is_plain = groups == 1 && !is_balanced;
     const auto ranked =
         choose(is_plain, scores,
                choose(groups == 1, balanced,

@@ -61,20 +61,27 @@ class mixture_reader {
   using exact = typename moe<T>::exact;
 
  public:
-  // Throws missing_tensor if the layer has no mixture with known names.
+  // Throws missing_tensor if the layer has no mixture with known names, and shape if the router has
+  // no row but those of the zero experts.
   mixture_reader(const io::checkpoint& from, const mixture_family& family, std::size_t layer,
-                 const load_options& options)
+                 extent zero_experts, const load_options& options)
       : from_(from),
         narrow_(options.narrow),
-        extra_(options.extra) {
+        extra_(options.extra),
+        zeros_(zero_experts) {
     find(family, layer, options.prefix);
     const io::array router = at(names_->router);
     router.check_shape({{all, all}});
-    experts_ = router.shape()[0];
+    if (router.shape()[0] <= zeros_)
+      throw io::error(io::errc::shape,
+                      "has " + std::to_string(router.shape()[0]) + " rows, of which " +
+                          std::to_string(zeros_) + " are zero experts",
+                      0, name_of(names_->router), from.file());
+    experts_ = router.shape()[0] - zeros_;
     width_ = router.shape()[1];
   }
 
-  // The number of experts, as the router has it.
+  // The number of experts with weights, as the router has it.
   extent experts() const { return experts_; }
   bool has_balance() const { return contains(names_->balance); }
   // The width of the latent that experts take in place of x, or 0.
@@ -84,9 +91,16 @@ class mixture_reader {
 
   // Fills the parameters. Throws as io::array::get does, missing_tensor, and extra_tensor.
   void read(moe<T>& to) const {
-    to.router = transposed<exact>(names_->router);
+    const io::array router = at(names_->router);
+    to.router = transposed<exact>(router.rows(0, experts_));
     to.router_bias = vector(names_->router_bias, experts_);
-    to.balance = vector(names_->balance, experts_);
+    to.balance = vector(names_->balance, experts_, 0, zeros_);
+    if (zeros_ != 0) {
+      to.zero_router = transposed<exact>(router.rows(experts_, zeros_));
+      to.zero_balance = vector(names_->balance, zeros_, experts_, 0);
+      for (const std::string_view name : {names_->activated, names_->linear})
+        for (extent e = 0; e < zeros_; ++e) read_.insert(name_of(name, experts_ + e));
+    }
     const bool is_gated = names_->joined != gate_and_linear::none;
     const bool is_joined = is_gated && names_->joined != gate_and_linear::apart;
     const std::string_view linear = is_joined ? names_->activated : names_->linear;
@@ -216,7 +230,9 @@ class mixture_reader {
     const extent rows = is_joined ? 2 * out : out;
     const bool inputs_first = names_->inputs_first;
     const std::array<extent, 2> shape = inputs_first ? std::array{in, rows} : std::array{rows, in};
-    if (whole) whole->check_shape({{experts_, shape[0], shape[1]}});
+    // transformers has rows of zero experts in what it makes of gates and linear parts.
+    const bool has_zeros = whole && zeros_ != 0 && whole->shape()[0] == experts_ + zeros_;
+    if (whole) whole->check_shape({{has_zeros ? experts_ + zeros_ : experts_, shape[0], shape[1]}});
     const auto expert = [&](extent e) {
       return whole ? whole->rows(e, 1).reshaped({shape[0], shape[1]}) : at(name, e);
     };
@@ -298,11 +314,14 @@ class mixture_reader {
     return result;
   }
 
-  parameter<exact, 1> vector(std::string_view name, extent length) const {
+  // Returns the numbers between the first `before` and the last `behind`.
+  parameter<exact, 1> vector(std::string_view name, extent length, extent before = 0,
+                             extent behind = 0) const {
     if (!contains(name)) return {};
     const io::array a = at(name);  // some have a first axis of one
-    if (element_count(a.shape()) != length) a.check_shape({{length}});
-    return a.reshaped({length}).template get<exact, 1>(narrow_);
+    const extent whole = before + length + behind;
+    if (element_count(a.shape()) != whole) a.check_shape({{whole}});
+    return a.reshaped({whole}).rows(before, length).template get<exact, 1>(narrow_);
   }
 
   // Of a matrix, or of the first or second half of its rows.
@@ -312,6 +331,10 @@ class mixture_reader {
     io::array matrix = at(name);
     if (is_joined && matrix.shape().size() == 2)
       matrix = matrix.rows(half * (matrix.shape()[0] / 2), matrix.shape()[0] / 2);
+    return transposed<Number>(matrix);
+  }
+  template <class Number>
+  parameter<Number, 2> transposed(const io::array& matrix) const {
     const tensor<Number, 2> m = matrix.template get<Number, 2>(narrow_);
     const auto [rows, columns] = m.shape();
     parameter<Number, 2> result({columns, rows});
@@ -326,7 +349,7 @@ class mixture_reader {
   mutable io::tensors_read read_;
   std::string prefix_;
   const mixture_names* names_ = nullptr;
-  extent experts_ = 0, width_ = 0;
+  extent experts_ = 0, width_ = 0, zeros_;
 };
 
 }  // namespace fmoe::detail
@@ -361,8 +384,8 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
   const detail::mixture_family& family = detail::family_of(config);
   const detail::mixture_settings settings =
       detail::settings_of(config, family, detail::has_gguf_balance(model, layer));
-  const detail::mixture_reader<T> reader(model, family, layer, options);
-  detail::check_experts(config, family, reader.experts());
+  const detail::mixture_reader<T> reader(model, family, layer, settings.zero_experts, options);
+  detail::check_experts(config, family, reader.experts(), settings.zero_experts);
   detail::check_latent(config, reader.latent());
   if (reader.has_balance() && !settings.has_balance)
     throw io::error(io::errc::conflict,
@@ -381,9 +404,10 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
   mixture.limit = settings.limit;
   mixture.limit_form = family.limit_form;
   mixture.weighs_input = settings.weighs_input;
-  if (options.active && *options.active != all && *options.active > reader.experts())
+  const std::size_t choices = reader.experts() + settings.zero_experts;
+  if (options.active && *options.active != all && *options.active > choices)
     throw io::error(io::errc::conflict,
-                    "has " + std::to_string(reader.experts()) +
+                    "has " + std::to_string(choices) +
                         " experts, and K = " + std::to_string(*options.active) + " is asked for",
                     0, {}, model.file());
   if (options.active) mixture.route.active = *options.active;

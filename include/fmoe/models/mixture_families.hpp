@@ -46,7 +46,7 @@ struct mixture_family {
   std::span<const mixture_names> tensors;
   expert_weights weights = expert_weights::softmax_of_chosen;
   normalization normalizes = normalization::never;
-  bool has_groups = false, has_scale = false, has_balance = false;
+  bool has_groups = false, has_scale = false, has_balance = false, has_zero_experts = false;
   bool weighs_input = false;  // the weight multiplies the input of an expert
   double limit = 0;           // of hidden units, where the settings do not say another one
   pointwise activation = pointwise::silu;  // where they do not say another one
@@ -123,6 +123,14 @@ inline constexpr mixture_family hunyuan_family{.name = "hunyuan_v1_moe",
                                                .weights = expert_weights::softmax,
                                                .normalizes = normalization::always,
                                                .settings = {.active = "moe_topk"}};
+// Its zero experts are the last rows of the router, and tensors of the others may have theirs, too.
+inline constexpr mixture_family longcat_flash_family{.name = "longcat_flash",
+                                                     .tensors = longcat_flash_names,
+                                                     .weights = expert_weights::softmax,
+                                                     .has_scale = true,
+                                                     .has_balance = true,
+                                                     .has_zero_experts = true,
+                                                     .settings = {.active = "moe_topk"}};
 inline constexpr mixture_family ernie_family{.name = "ernie4_5_moe",
                                              .tensors = ernie_names,
                                              .weights = expert_weights::softmax,
@@ -193,6 +201,7 @@ inline constexpr mixture_family mixture_families[] = {
     like_qwen("flex_olmo", normalization::if_said),
     like_qwen("jamba", normalization::never, jamba_names),
     hunyuan_family,
+    longcat_flash_family,
     ernie_family,
     mistral4_family,
     deepseek_v2_family,

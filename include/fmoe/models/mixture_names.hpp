@@ -145,6 +145,10 @@ inline constexpr mixture_names afmoe_names[] = {
 inline constexpr mixture_names hunyuan_names[] = {
     with_shared_mlp(in_mlp("mlp.gate.wg.weight")),
     with_shared_mlp(joined_in_mlp("mlp.gate.wg.weight"))};
+inline constexpr mixture_names longcat_flash_names[] = {
+    with_balance(in_mlp("mlp.router.classifier.weight"), "mlp.router.e_score_correction_bias"),
+    with_balance(joined_in_mlp("mlp.router.classifier.weight"),
+                 "mlp.router.e_score_correction_bias")};
 inline constexpr mixture_names jamba_names[] = {
     {.router = "feed_forward.router.weight",
      .activated = "feed_forward.experts.{}.gate_proj.weight",
@@ -260,17 +264,16 @@ inline constexpr mixture_names gguf_tensors[] = {{.router = "ffn_gate_inp.weight
                                                   .shared_gate = "ffn_gate_inp_shexp.weight"}};
 
 // Of experts without a gate.
-inline constexpr mixture_names ungated_gguf_tensors[] = {
-    {.router = "ffn_gate_inp.weight",
-     .activated = "ffn_up_exps.weight",
-     .linear = {},
-     .output = "ffn_down_exps.weight",
-     .joined = gate_and_linear::none,
-     .balance = "exp_probs_b.bias",
-     .shared_activated = "ffn_up_shexp.weight",
-     .shared_output = "ffn_down_shexp.weight",
-     .latent_down = "ffn_latent_down.weight",
-     .latent_up = "ffn_latent_up.weight"}};
+inline constexpr mixture_names ungated_gguf_tensors[] = {{.router = "ffn_gate_inp.weight",
+                                                          .activated = "ffn_up_exps.weight",
+                                                          .linear = {},
+                                                          .output = "ffn_down_exps.weight",
+                                                          .joined = gate_and_linear::none,
+                                                          .balance = "exp_probs_b.bias",
+                                                          .shared_activated = "ffn_up_shexp.weight",
+                                                          .shared_output = "ffn_down_shexp.weight",
+                                                          .latent_down = "ffn_latent_down.weight",
+                                                          .latent_up = "ffn_latent_up.weight"}};
 
 // What stands before the number of a layer.
 inline constexpr std::string_view layer_prefixes[] = {"model.layers.",

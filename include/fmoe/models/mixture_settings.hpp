@@ -25,6 +25,7 @@ struct mixture_settings {
   pointwise activation = pointwise::silu;
   double scale = 1, limit = 0, shared_limit = 0;
   bool weighs_input = false, has_balance = false;
+  extent zero_experts = 0;
 };
 
 // Throws schema for an activation that fmoe's experts do not have.
@@ -67,16 +68,17 @@ inline setting_names names_in(const io::model_config& config, const mixture_fami
 }
 
 // Throws schema if the settings tell another number of experts than the tensors, or more active
-// ones than there are.
+// ones than there are with the zero experts.
 inline void check_experts(const io::model_config& config, const mixture_family& family,
-                          extent experts) {
+                          extent experts, extent zero_experts) {
   for (const std::string_view name :
        {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "expert_count"})
     if (config.text(name) && config.count(name) != experts)
       config.refuse(name, "is not the number of its router's, " + std::to_string(experts));
   if (const std::string_view active = names_in(config, family).active;
-      config.count(active) > experts)
-    config.refuse(active, "is more than the number of its experts, " + std::to_string(experts));
+      config.count(active) > experts + zero_experts)
+    config.refuse(active, "is more than the number of its experts, " +
+                              std::to_string(experts + zero_experts));
 }
 
 // Throws schema if the settings tell another width of the experts' latent than the tensors; 0 is
@@ -151,6 +153,12 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
   const auto expect_none = [&](std::string_view name) {
     if (config.number(name).value_or(0) != 0) config.refuse(name, "is no part of fmoe's mixtures");
   };
+  constexpr std::string_view zero_experts = "zero_expert_num", kind = "zero_expert_type";
+  if (!family.has_zero_experts) expect_none(zero_experts);
+  else if (config.number(zero_experts).value_or(0) != 0)
+    s.zero_experts = config.count(zero_experts);
+  if (s.zero_experts != 0 && config.text(kind).value_or("identity") != "identity")
+    config.refuse(kind, "is no kind of zero experts that fmoe has");
   expect_none("moe_router_logit_softcapping");  // scores with a bound, in Laguna
   s.route.active = config.count(names.active);
   s.weighs_input = family.weighs_input;
