@@ -194,6 +194,7 @@ inline constexpr mixture_family mixture_families[] = {
     like_qwen("qwen3_next", normalization::unless_said),
     like_qwen("qwen3_5_moe_text", normalization::always),
     like_qwen("qwen4_exp_text", normalization::unless_said),
+    like_qwen("lara_mini", normalization::unless_said),
     like_qwen("qwen3_vl_moe_text", normalization::always, qwen3_vl_names),
     like_qwen("qwen3_omni_moe_text", normalization::unless_said),
     like_qwen("mellum", normalization::unless_said),
