@@ -66,6 +66,8 @@ TEST_CASE("dynamic operations are the typed ones", "[dynamic]") {
   CHECK(same(dynamic::map_rows(row_function::entmax, X, 1.5), entmax(x, 1.5)));
   CHECK(same(dynamic::map_rows(row_function::entmax, X, 1), entmax(x, 1)));
   CHECK(same(dynamic::map_rows(row_function::rms_norm, X, 1e-6), rms_norm(x)));
+  CHECK(same(dynamic::map_rows(dynamic::row_function_named("sparse_mixer"), X, 0.2),
+             sparse_mixer(x, 0.2)));
   CHECK(same(dynamic::bounded_softmax(X, leaf(bound)), bounded_softmax(x, bound)));
   CHECK(same(dynamic::norm(row_norm::l2, X), norm(row_norm::l2, x)));
   CHECK(same(dynamic::top_k(X, 3, weighting::softmax), top_k(x, 3, weighting::softmax)));

@@ -149,6 +149,10 @@ std::vector<std::pair<const char*, moe<T>>> released_forms() {
   moe<T>& signed_scores = add("zero experts and scores of both signs");
   signed_scores.zero_router = random<parameter<T, 2>>({d, 4}, 36);
   signed_scores.route = {.active = 8, .weights = weighting::score};
+  moe<T>& phi = add("Phi-3.5-MoE");
+  phi.route.scoring = score_function::sparse_mixer;
+  phi.route.weights = weighting::score;
+  phi.route.jitter = 0.3;
   return forms;
 }
 
@@ -257,6 +261,31 @@ TEST_CASE("a clamped mixture has no weighed input and a linear part, and groups 
   layer = released_forms<float>()[2].second;
   layer.route.groups = 4;
   CHECK_THROWS_AS(evaluate(layer(x)), value_error);
+}
+
+TEST_CASE("a sparse mixer weighs two experts by itself", "[moe]") {
+  auto layer = layer_of<float>(false);
+  layer.route.scoring = score_function::sparse_mixer;
+  layer.route.weights = weighting::score;
+  layer.route.jitter = 0.2;
+  const auto x = random<tensor<float, 2>>({40, 14}, 7);
+  const auto a = evaluate(layer.coefficients(x)), chosen = evaluate(layer.chosen(x));
+  CHECK(std::ranges::equal(a, evaluate(sparse_mixer(layer.scores(x), 0.2))));
+  for (extent i = 0; i < a.size(); ++i) CHECK(chosen.data()[i] == (a.data()[i] == 0 ? 0 : 1));
+  const auto refuses = [&](auto change) {
+    auto other = layer;
+    change(other);
+    CHECK_THROWS_AS(evaluate(other(x)), value_error);
+  };
+  refuses([](auto& l) { l.route.active = 3; });
+  refuses([](auto& l) { l.route.weights = weighting::softmax; });
+  refuses([](auto& l) { l.route.groups = 2; });
+  refuses([](auto& l) { l.balance = parameter<float, 1>({6}); });
+  refuses([](auto& l) { l.route.jitter = 1; });
+  layer.route.how = routing::by::top_p;  // which asks for no such function
+  layer.route.active = 3;
+  CHECK(std::ranges::equal(evaluate(layer.coefficients(x)),
+                           evaluate(top_p(layer.scores(x), layer.route.mass, weighting::score))));
 }
 
 TEST_CASE("a sparse mixture computes the chosen experts alone", "[moe]") {

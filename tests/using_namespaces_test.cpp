@@ -142,6 +142,7 @@ TEST_CASE("expressions are built under both namespaces", "[using_namespaces]") {
                         evaluate(threshold(e, 0.5)),
                         evaluate(softmax(e)),
                         evaluate(entmax(e)),
+                        evaluate(sparse_mixer(e)),
                         evaluate(layer_norm(e)),
                         evaluate(rms_norm(e)),
                         evaluate(clamped_rms_norm(e)),

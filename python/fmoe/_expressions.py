@@ -156,6 +156,15 @@ def group_max(scores: Any, groups: int) -> Expression:
     return _core.map_rows("group_max", expression(scores), float(count(groups, "groups")))
 
 
+def sparse_mixer(scores: Any, jitter: float = 0.01) -> Expression:
+    """Weighs the two greatest entries of each row; the others become 0. The weights need not sum to 1.
+
+    An entry s stands beside the greatest one m unless (m - s) / max(|s|, m) > 2 jitter, and the weight of m is its softmax over those
+    that do. The second one is weighed in the same way without m. This is the router of Phi-3.5-MoE (SparseMixer-v2).
+    """
+    return _core.map_rows("sparse_mixer", expression(scores), number(jitter, "jitter"))
+
+
 def top_k(scores: Any, k: int | None, weights: str = "score", *, ranked: Any = None) -> Expression:
     """Keeps the k largest scores of each row, of equal ones the lower index, and makes the rest zero; None keeps all.
 

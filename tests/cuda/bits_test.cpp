@@ -200,6 +200,27 @@ TEST_CASE("selections have the CPU's bits", "[cuda]") {
   }
 }
 
+TEST_CASE("a sparse mixer has the CPU's places, and its weights within rounding", "[cuda]") {
+  for (const extent columns : {extent{2}, extent{16}, extent{1100}, extent{9000}}) {
+    INFO(columns << " columns");
+    auto x = random<tensor<float, 2>>({7, columns}, 1);
+    for (extent n = 0; n < columns; ++n) {
+      x(0, n) = std::round(2 * x(0, n));  // ties
+      x(1, n) = -2 - std::abs(x(1, n));
+      x(2, n) = 0;
+    }
+    for (const double jitter : {0., 0.2, 0.9})
+      CHECK(agrees(sparse_mixer(x, jitter), {.on = cuda::emulated()}));
+    x(3, 1) = std::numeric_limits<float>::quiet_NaN();
+    x(4, 1) = std::numeric_limits<float>::infinity();
+    for (extent n = 1; n < columns; ++n) x(5, n) = -std::numeric_limits<float>::infinity();
+    const auto y = evaluate(sparse_mixer(x), {.on = cuda::emulated()});
+    for (const extent t : {extent{3}, extent{4}, extent{5}})
+      CHECK(std::all_of(&y(t, 0), &y(t, 0) + columns, [](float v) { return std::isnan(v); }));
+    CHECK(std::isfinite(y(6, 0)));
+  }
+}
+
 TEST_CASE("rows that many blocks share are selected with the CPU's bits", "[cuda]") {
   auto x = random<tensor<float, 2>>({2, 23000}, 1);
   for (extent i = 0; i < 23000; ++i) x(1, i) = std::round(x(1, i));

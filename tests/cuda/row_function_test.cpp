@@ -26,10 +26,11 @@ std::vector<double> rows_of(row_function f, const std::vector<T>& x, extent colu
   const extent rows = x.size() / columns;
   std::vector<T> y(x.size());
   const T bound = T(0.5);
-  const double parameter = f == row_function::entmax        ? 1.5
-                           : f == row_function::best_groups ? 2
-                           : f == row_function::group_max   ? 5
-                                                            : 1e-3;
+  const double parameter = f == row_function::entmax         ? 1.5
+                           : f == row_function::best_groups  ? 2
+                           : f == row_function::group_max    ? 5
+                           : f == row_function::sparse_mixer ? 0.2
+                                                             : 1e-3;
   launch(row_function_kernel<T, Team>{.f = f,
                                       .parameter = parameter,
                                       .groups = {5},
@@ -71,7 +72,7 @@ TEMPLATE_TEST_CASE("blocks and warps make the same rows", "[cuda]", float, doubl
     for (T& v : x) v = static_cast<T>(normal(bits));
     using enum row_function;
     for (const row_function f :
-         {softmax, bounded_softmax, layer_norm, rms_norm, clamped_rms_norm}) {
+         {softmax, bounded_softmax, layer_norm, rms_norm, clamped_rms_norm, sparse_mixer}) {
       INFO(name_of(f));
       CHECK(agree<T>(rows_of<T, 256>(f, x, columns), rows_of<T, 32>(f, x, columns)));
     }

@@ -82,6 +82,7 @@ TEST_CASE("a choice of experts, and rows that are needed whole") {
   CHECK(c.ways(c.g.select({selection_rule::kind::expert_choice, 2}, c.scores)) == "whole");
   CHECK(c.ways(c.g.best_groups(c.scores, {8}, 2)) == "whole tokens");
   CHECK(c.ways(c.g.map_rows(row_function::group_max, 8, c.scores)) == "whole tokens");
+  CHECK(c.ways(c.g.map_rows(row_function::sparse_mixer, 0.1, c.scores)) == "whole tokens");
   CHECK(c.ways(c.g.map_rows(row_function::softmax, 0, c.scores)) == "whole tokens label*");
   CHECK(c.ways(c.g.norm(row_norm::l2, c.scores)) == "whole tokens whole*");
   const auto rows = c.g.einsum("tn,no->to", {c.scores, c.weights({40, 12})});

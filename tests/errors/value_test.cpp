@@ -396,6 +396,22 @@ evaluate(product_top_k(scores, 2, 2));
 {R"([group_max] a row of 10 entries is not 4 groups of one length)",
 "The groups of `group_max` are neighbours, as many in each.", "Take a number of groups that divides the length of a row.",
 [] { evaluate(group_max(tensor<float, 2>({3, 10}), 4)); }},
+{R"([sparse_mixer] the jitter is 1 and must be at least 0 and below 1)",
+"A jitter says how far from the greatest score others take part, as a part of them: with 1 all would.",
+"Take the jitter of the model, such as 0.01.",
+[] { evaluate(sparse_mixer(tensor<float, 2>({3, 10}), 1)); }},
+{R"([sparse_mixer] a row has 1 of the two entries that are weighed)",
+"A sparse mixer weighs the two greatest entries of a row.",
+"Give it at least two experts.",
+[] { evaluate(sparse_mixer(tensor<float, 2>({3, 1}))); }},
+{R"([routing] a sparse mixer weighs two experts by itself: `active` is 2 and `weights` score, without groups and without a balance)",
+"`score_function::sparse_mixer` chooses two experts of a token and gives them their weights, as Phi-3.5-MoE does.",
+"Set `route.active` to 2 and `route.weights` to `weighting::score`, and leave out groups and the balance.",
+[] {
+moe<> layer;
+layer.route.scoring = score_function::sparse_mixer;
+evaluate(layer(tensor<float, 2>({3, 10})));
+}},
 {R"([best_groups] 5 groups are wanted of 2)",
 "At least one group keeps its entries, and at most all of them do.",
 "Ask for 1 group to all groups.",

@@ -328,6 +328,49 @@ TEMPLATE_TEST_CASE("the greatest entry of each group is kept", "[gate]", float, 
     CHECK_THROWS_AS(evaluate(group_max(x, groups)), value_error);
 }
 
+TEMPLATE_TEST_CASE("a sparse mixer weighs two entries among those beside them", "[gate]", float,
+                   double) {
+  const auto x = random<tensor<TestType, 2>>({40, 16}, 1);
+  for (const double jitter : {0., 0.01, 0.2, 0.5, 0.9}) {  // 0.9: entries far below 0 take part
+    INFO(jitter);
+    for (const compile_options& options : {compile_options{}, compile_options{.on = reference()}}) {
+      CHECK(agrees(sparse_mixer(x, jitter), options));
+      CHECK(agrees(sparse_mixer(5 * x - 20, jitter), options));
+      CHECK(agrees(sparse_mixer(random<tensor<TestType, 3>>({5, 3, 7}, 2), jitter), options));
+      CHECK(agrees(sparse_mixer(random<parameter<TestType, 1>>({2}, 3), jitter), options));
+      CHECK(agrees(sparse_mixer(random<parameter<bf16, 2>>({9, 11}, 4), jitter), options));
+    }
+    CHECK(std::ranges::equal(evaluate(top_k(sparse_mixer(x, jitter), x, 2)),
+                             evaluate(sparse_mixer(x, jitter))));
+  }
+  CHECK_THROWS_AS(evaluate(sparse_mixer(x, -0.01)), value_error);
+  CHECK_THROWS_AS(evaluate(sparse_mixer(x, 1)), value_error);
+  CHECK_THROWS_AS(evaluate(sparse_mixer(x, NAN)), value_error);
+  CHECK_THROWS_AS(evaluate(sparse_mixer(tensor<TestType, 2>({3, 1}))), value_error);
+}
+
+TEST_CASE("of equal entries a sparse mixer weighs the first two; NaN and infinity make NaN",
+          "[gate]") {
+  const float near = 1 / (1 + std::exp(-0.01f)), second = 1 / (1 + std::exp(-0.015f));
+  const std::pair<std::array<float, 4>, std::array<float, 4>> rows[] = {
+      {{0.99f, -3, 1, 0.975f}, {second, 0, near, 0}},
+      {{-1.01f, -1, -5, -1.025f}, {second, near, 0, 0}},
+      {{2, 2, 2, 2}, {1 / 4.f, 1 / 3.f, 0, 0}},
+      {{0, -1, -0.f, -1}, {0.5f, 0, 1, 0}},
+      {{-infinity, 1, -infinity, 2}, {0, 1, 0, 1}},
+      {{-infinity, 1, -infinity, -infinity}, {NAN, NAN, NAN, NAN}},
+      {{1, 2, infinity, 3}, {NAN, NAN, NAN, NAN}},
+      {{1, 2, 3, NAN}, {NAN, NAN, NAN, NAN}}};
+  for (const auto& [x, expected] : rows)
+    for (const compile_options& options : {compile_options{}, compile_options{.on = reference()}}) {
+      const auto y = evaluate(sparse_mixer(tensor<float, 2>({1, 4}, x)), options);
+      CAPTURE(x, expected, y(0, 0), y(0, 1), y(0, 2), y(0, 3));
+      for (extent n = 0; n < 4; ++n)
+        CHECK((std::isnan(expected[n]) ? std::isnan(y(0, n))
+                                       : std::abs(y(0, n) - expected[n]) < 1e-6f));
+    }
+}
+
 TEST_CASE(
     "a selected score of zero has its share of the softmax; of equal masses the lower index stays",
     "[gate]") {

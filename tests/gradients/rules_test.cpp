@@ -3,6 +3,8 @@
 #include <map>
 
 #include <fmoe/evaluate.hpp>
+#include <fmoe/gradients.hpp>
+#include <fmoe/reference.hpp>
 
 #include "../support/random_graph.hpp"
 #include "../support/same_bits.hpp"
@@ -91,11 +93,59 @@ TEST_CASE("the gradients of functions of rows are those of differences", "[gradi
   // Of what is -infinity a softmax is 0.
   check(g, g.map_rows(softmax, 0, g.best_groups(g.tensor({5, 12}), {4}, 2)));
   check(g, g.map_rows(softmax, 0, g.map_rows(group_max, 4, g.tensor({5, 12}))));
+  for (const double jitter : {0.01, 0.2, 0.4, 0.9}) {
+    INFO("sparse mixer " << jitter);
+    check(g, g.map_rows(sparse_mixer, jitter, g.tensor({9, 7})));
+    check(g, g.map_rows(sparse_mixer, jitter, g.tensor({3, 2, 5}, 1, -2)));
+  }
   for (const auto which : {row_norm::l1, row_norm::l2, row_norm::max, row_norm::mean}) {
     INFO(name_of(which));
     check(g, g.norm(which, g.tensor({4, 7})));
     check(g, g.norm(which, g.tensor({2, 3, 5})));
   }
+}
+
+// The gradient of a sparse mixer from its two softmaxes, whose members are constant.
+std::vector<double> slopes_of_mixer(std::span<const double> x, std::span<const double> c,
+                                    double jitter) {
+  std::vector<double> slopes(x.size());
+  std::vector<extent> left(x.size());
+  std::iota(left.begin(), left.end(), extent{0});
+  for (int k = 0; k < 2; ++k) {
+    const extent best = *std::ranges::max_element(left, {}, [&](extent i) { return x[i]; });
+    double sum = 0;
+    std::vector<extent> members;
+    for (const extent i : left)
+      if (x[best] == x[i] || (x[best] - x[i]) / std::max(std::abs(x[i]), x[best]) <= 2 * jitter)
+        members.push_back(i), sum += std::exp(x[i] - x[best]);
+    const double weight = 1 / sum;
+    for (const extent i : members)
+      slopes[i] += c[best] * weight * ((i == best) - std::exp(x[i] - x[best]) / sum);
+    std::erase(left, best);
+  }
+  return slopes;
+}
+
+TEST_CASE("the gradient of a sparse mixer is that of two softmaxes", "[gradients]") {
+  auto x = random<tensor<double, 2>>({12, 7}, 1);
+  const auto dy = random<tensor<double, 2>>({12, 7}, 2);
+  for (extent n = 0; n < 7; ++n) {
+    x(0, n) = 2;                       // all are equal
+    x(1, n) = -2 - std::abs(x(1, n));  // all are below 0
+    x(2, n) = std::min(x(2, n), 0.0);  // the greatest is 0
+    if (n > 2) x(3, n) = -std::numeric_limits<double>::infinity();
+  }
+  for (const double jitter : {0., 0.01, 0.2, 0.4, 0.9})
+    for (const compile_options& options : {compile_options{}, compile_options{.on = reference()}}) {
+      const auto dx = evaluate(gradient(sparse_mixer(x, jitter), x, dy), options);
+      for (extent t = 0; t < 12; ++t) {
+        const auto expected = slopes_of_mixer({&x(t, 0), 7}, {&dy(t, 0), 7}, jitter);
+        for (extent n = 0; n < 7; ++n) {
+          CAPTURE(jitter, t, n);
+          CHECK(std::abs(dx(t, n) - expected[n]) < 1e-14);
+        }
+      }
+    }
 }
 
 TEST_CASE("the gradients of selections are those of differences", "[gradients]") {

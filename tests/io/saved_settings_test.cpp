@@ -139,6 +139,23 @@ TEST_CASE("the kind of another layer is refused", "[io]") {
   CHECK(with(mixture, "kind", "dense").alpha == 1);
 }
 
+TEST_CASE("a sparse mixer is kept, with its jitter", "[io]") {
+  moe<> layer;
+  layer.router = matrix(5, 4, 1);
+  layer.activated = layer.linear = test::random<tensor<float, 3>>({4, 5, 3}, 2);
+  layer.output = test::random<tensor<float, 3>>({4, 3, 5}, 3);
+  layer.route.scoring = score_function::sparse_mixer;
+  layer.route.weights = weighting::score;
+  for (const double jitter : {0.01, 1.0 / 3}) {
+    layer.route.jitter = jitter;
+    const moe<> loaded = again(layer);
+    CHECK(loaded.route.scoring == score_function::sparse_mixer);
+    CHECK(loaded.route.weights == weighting::score);
+    CHECK(loaded.route.jitter == jitter);
+  }
+  CHECK(caught([&] { with(layer, "jitter", "0.01x"); }).code == errc::schema);
+}
+
 TEST_CASE("k counts beside the settings that a layer names itself", "[io]") {
   moe<> layer;
   layer.router = matrix(5, 4, 1);

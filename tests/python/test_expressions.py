@@ -76,6 +76,11 @@ def test_bounds_and_choices():
     with pytest.raises(fmoe.DomainError, match="greatest"):
         fmoe.best_groups(two, 2, 1, score="least")
     assert (fmoe.evaluate(fmoe.group_max(two, 2)) == [[9, -np.inf, -np.inf, 5, -np.inf, -np.inf]]).all()
+    scores = np.array([[0.99, -3, 1, 0.975]], np.float32)
+    close(fmoe.evaluate(fmoe.sparse_mixer(scores)), [[1 / (1 + np.exp(-0.015)), 0, 1 / (1 + np.exp(-0.01)), 0]])
+    close(fmoe.evaluate(fmoe.sparse_mixer(scores, 0.001)), [[1, 0, 1, 0]])
+    with pytest.raises(fmoe.DomainError, match="jitter"):
+        fmoe.evaluate(fmoe.sparse_mixer(scores, 1))
     close(fmoe.evaluate(fmoe.norm("l1", x)), np.abs(x).sum(-1))
     close(fmoe.evaluate(fmoe.concat([x, x], 1)), np.concatenate([x, x], 1))
     close(fmoe.evaluate(fmoe.append_one(x)), np.concatenate([x, np.ones((7, 1))], 1))

@@ -244,6 +244,21 @@ class node_values {
         }
         return r;
       }
+      case row_function::sparse_mixer: {
+        const auto order = best_first(x);
+        const auto share = [&](extent best, extent left_out) {
+          double total = 0;
+          for (extent i = 0; i < x.size(); ++i)
+            if (i != left_out &&
+                !(x[best] - x[i] > 2 * g.parameter * std::max(std::abs(x[i]), x[best])))
+              total += std::exp(x[i] - x[best]);
+          return 1 / total;
+        };
+        std::ranges::fill(r, 0);
+        r[order[0]] = share(order[0], x.size());
+        r[order[1]] = share(order[1], order[0]);
+        return r;
+      }
     }
     return {};
   }

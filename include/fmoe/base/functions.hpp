@@ -52,6 +52,8 @@ enum class row_function : std::uint8_t {
                      // in the others
   group_max,         // x where it is the greatest of its group, the first of equal ones, of
                      // `parameter` groups of neighbours; -infinity elsewhere
+  sparse_mixer,      // each of the two greatest entries as its softmax over those that the
+                     // `parameter`, a jitter, lets stand beside it; 0 elsewhere
 };
 
 // The score of a group of entries.
@@ -89,9 +91,10 @@ constexpr const char* name_of(pointwise f) {
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_function f) {
-  constexpr std::array names{"softmax",  "bounded softmax",  "entmax",      "layer norm",
-                             "rms norm", "clamped rms norm", "best groups", "group max"};
-  static_assert(names.size() == static_cast<std::size_t>(row_function::group_max) + 1);
+  constexpr std::array names{"softmax",     "bounded softmax", "entmax",
+                             "layer norm",  "rms norm",        "clamped rms norm",
+                             "best groups", "group max",       "sparse mixer"};
+  static_assert(names.size() == static_cast<std::size_t>(row_function::sparse_mixer) + 1);
   return names[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_norm n) {

@@ -109,7 +109,7 @@ FMOE_API fmoe_status fmoe_join(const char* operation, const fmoe_expression* a,
 FMOE_API fmoe_status fmoe_where(const fmoe_expression* condition, const fmoe_expression* a,
                                 const fmoe_expression* b, fmoe_expression** made);
 /* A function of every row: softmax, entmax (its alpha is the parameter), layer_norm, rms_norm,
- * clamped_rms_norm (their epsilon), group_max (the number of groups). */
+ * clamped_rms_norm (their epsilon), group_max (the number of groups), sparse_mixer (its jitter). */
 FMOE_API fmoe_status fmoe_map_rows(const char* function, const fmoe_expression* e,
                                    double parameter, fmoe_expression** made);
 FMOE_API fmoe_status fmoe_bounded_softmax(const fmoe_expression* scores,

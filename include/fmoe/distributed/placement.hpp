@@ -298,7 +298,8 @@ class making_list {
   void list(const ir::row_function_node& r) {
     add_rows();
     add_along_label(last());
-    if (r.fn == row_function::best_groups || r.fn == row_function::group_max)
+    if (r.fn == row_function::best_groups || r.fn == row_function::group_max ||
+        r.fn == row_function::sparse_mixer)
       return;  // needs whole rows
     if (can_be_cut() && at(id_).label == last()) add_merge(spread::label);
   }

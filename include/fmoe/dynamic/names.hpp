@@ -50,7 +50,8 @@ inline row_function row_function_named(std::string_view name) {
                                                          {"layer_norm", layer_norm},
                                                          {"rms_norm", rms_norm},
                                                          {"clamped_rms_norm", clamped_rms_norm},
-                                                         {"group_max", group_max}};
+                                                         {"group_max", group_max},
+                                                         {"sparse_mixer", sparse_mixer}};
   return detail::value_named<row_function>("map_rows", name, known);
 }
 inline row_norm row_norm_named(std::string_view name) {

@@ -121,6 +121,22 @@ auto group_max(const E& scores, std::size_t groups) {
       {}, row_function::group_max, static_cast<double>(groups), as_expression(scores)};
 }
 
+// Weighs the two greatest entries of each row: [.., n] -> [.., n], 0 for the others. An entry s
+// stands beside the greatest one m unless (m - s) / max(|s|, m) > 2 jitter, and the weight of m is
+// its softmax over those that do. Without m, the second greatest is weighed in the same way, so the
+// two weights need not sum to 1. This is SparseMixer-v2 without its noise of training (Liu et al.
+// 2024, GRIN, arXiv 2409.12136), the router of Phi-3.5-MoE. Of equal entries the first counts as
+// the greatest, as in top_k. A row with a NaN or +infinity, or with less than two entries above
+// -infinity, becomes NaN; numbers of 16 bits are compared as floats. Gradients hold constant which
+// entries stand beside which. When it is planned, throws value_error for a row of one entry and
+// for a jitter outside [0, 1).
+template <operand E>
+auto sparse_mixer(const E& scores, double jitter = 0.01) {
+  static_assert(expression_t<E>::rank >= 1, "sparse_mixer: the scores have a last axis");
+  return detail::row_mapped<expression_t<E>>{
+      {}, row_function::sparse_mixer, jitter, as_expression(scores)};
+}
+
 // Returns one number for each row: its L1, L2 or maximum norm, or its mean.
 template <operand E>
 auto norm(row_norm which, const E& e) {

@@ -38,6 +38,27 @@ inline node_id cotangent_of_rms_norm(ir::graph& g, node_id y, node_id c, node_id
   return by_row(g, minus(g, c, by_row(g, y, mean)), r);
 }
 
+// y c - p sum(y c) of each of the two weighed entries, where p is the softmax of which its weight
+// y is one entry: exp(x - its x) y over those that stand beside it. What stands there is constant.
+inline node_id cotangent_of_sparse_mixer(ir::graph& g, double jitter, node_id x, node_id y,
+                                         node_id c) {
+  const auto greatest = [&](extent k) {
+    return g.select({selection_rule::kind::top_k, k, 0, weighting::one}, x);
+  };
+  const node_id first = greatest(1), second = minus(g, greatest(2), first), yc = times(g, y, c);
+  node_id sum = yc;
+  for (const node_id chosen : {first, second}) {
+    const auto of_chosen = [&](node_id row) { return row_sum(g, keep(g, row, chosen)); };
+    const node_id top = along_row(g, of_chosen(x), x);
+    const node_id ratio = g.divide(minus(g, top, x), g.max(g.map(pointwise::abs, 0, x), top));
+    const node_id is_far = g.map(pointwise::shift, -2 * jitter, ratio);
+    node_id e = drop(g, g.map(pointwise::exp, 0, minus(g, x, top)), is_far);
+    if (chosen == second) e = drop(g, e, first);
+    sum = minus(g, sum, by_row(g, e, times(g, of_chosen(y), of_chosen(yc))));
+  }
+  return sum;
+}
+
 inline node_id cotangent_of_rows(ir::graph& g, const ir::row_function_node& n, node_id y,
                                  node_id c) {
   const node_id x = n.arg;
@@ -66,6 +87,7 @@ inline node_id cotangent_of_rows(ir::graph& g, const ir::row_function_node& n, n
       constexpr double most = 1e30;
       return keep(g, c, g.map(pointwise::shift, most, y));
     }
+    case row_function::sparse_mixer: return cotangent_of_sparse_mixer(g, n.parameter, x, y, c);
   }
   return c;
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The sparse mixture of experts that the AoE paper compares with (Algorithm 1 of Lv et al. 2025,
 // after Shazeer et al. 2017): y = sum over the chosen n of a_n E_n(x). Its optional parts are those
-// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss, Nemotron 3, LongCat.
+// of released models: Mixtral, Qwen-MoE, OLMoE, DeepSeek-V3, Llama 4, gpt-oss, Nemotron 3, LongCat,
+// Phi-3.5.
 #pragma once
 
 #include <cmath>

@@ -10,12 +10,13 @@
 namespace fmoe {
 
 // What is made of the scores of a token's experts.
-enum class score_function : std::uint8_t { none, sigmoid, softmax };
+enum class score_function : std::uint8_t { none, sigmoid, softmax, sparse_mixer };
 
 // Says how tokens and experts are assigned to each other. Top-K has the forms of released models:
 // scores, or their sigmoids, weigh the experts; a bias that balances the experts' load may take
 // part in their ranking alone, and the experts may come from the best groups alone (DeepSeek-V3,
-// 2024, section 2.1.2; DeepSeek-V2, 2024, section 2.2.2).
+// 2024, section 2.1.2; DeepSeek-V2, 2024, section 2.2.2). A sparse mixer weighs two experts of a
+// token (Phi-3.5-MoE: `sparse_mixer` in expr/rows.hpp).
 struct routing {
   enum class by : std::uint8_t {
     top_k,  // each token takes the `active` experts with the greatest scores
@@ -35,6 +36,7 @@ struct routing {
   score_function scoring = score_function::none;  // what weighs, and ranks with a balance or groups
   std::size_t groups = 1, active_groups = 1;
   group_score score_of_group = group_score::sum_of_two;
+  double jitter = 0.01;  // of a sparse mixer: what stands beside the greatest score
 
   // [t, n] -> [t, n]: 1 for the chosen experts, 0 for the others.
   auto chosen(const operand_of<2> auto& scores) const { return chosen(scores, {}); }
@@ -51,7 +53,8 @@ struct routing {
 
   // [t, n] -> [t, n]: the weights of the experts, 0 for those that are not chosen. Throws
   // value_error for `active` > n, and for a mass outside [0, 1]. `balance` [n] is added to what
-  // ranks the experts of a token, and may be empty.
+  // ranks the experts of a token, and may be empty. Throws value_error for a sparse mixer unless
+  // `active` is 2 and `weights` weighting::score (or one), without a balance and without groups.
   auto operator()(const operand_of<2> auto& scores) const { return (*this)(scores, {}); }
   template <class T = float>
   auto operator()(const operand_of<2> auto& scores, const parameter<T, 1>& balance) const {
@@ -60,9 +63,16 @@ struct routing {
   // The same for a balance of any expression, which takes part if `is_balanced`.
   auto operator()(const operand_of<2> auto& scores, const operand_of<1> auto& balance,
                   bool is_balanced) const {
-    const auto weighed =
-        choose(scoring == score_function::none, scores,
-               choose(scoring == score_function::sigmoid, sigmoid(scores), softmax(scores)));
+    const bool is_mixer = how == by::top_k && scoring == score_function::sparse_mixer,
+               keeps_weights = weights == weighting::score || weights == weighting::one;
+    detail::expects<value_error>(
+        !is_mixer || (active == 2 && keeps_weights && groups == 1 && !is_balanced),
+        "[routing] a sparse mixer weighs two experts by itself: `active` is 2 and `weights` score, "
+        "without groups and without a balance");
+    const auto smooth =
+        choose(scoring == score_function::sigmoid, sigmoid(scores), softmax(scores));
+    const auto weighed = choose(scoring == score_function::none, scores,
+                                choose(is_mixer, sparse_mixer(scores, jitter), smooth));
     const auto balanced = add_if(is_balanced, weighed, balance);
     const bool is_plain = groups == 1 && !is_balanced;
     const auto ranked =
@@ -99,13 +109,15 @@ struct routing {
     file.setting(
         "score_function", route.scoring,
         {function{"none", score_function::none}, function{"sigmoid", score_function::sigmoid},
-         function{"softmax", score_function::softmax}},
+         function{"softmax", score_function::softmax},
+         function{"sparse_mixer", score_function::sparse_mixer}},
         score_function::none);
     file.number("groups", route.groups, 1);
     file.number("active_groups", route.active_groups, 1);
     file.setting("group_score", route.score_of_group,
                  {{"sum_of_two", group_score::sum_of_two}, {"greatest", group_score::greatest}},
                  group_score::sum_of_two);
+    file.number("jitter", route.jitter, 0.01);
   }
 };
 

@@ -153,6 +153,13 @@ class lowering {
   placed lower(const ir::row_function_node& g) {
     expects<value_error>(g.fn != row_function::entmax || g.parameter > 1, "[entmax] alpha is ",
                          g.parameter, " and must be at least 1");
+    if (g.fn == row_function::sparse_mixer) {
+      const extent n = graph_.shape(g.arg).back();
+      expects<value_error>(g.parameter >= 0 && g.parameter < 1, "[sparse_mixer] the jitter is ",
+                           g.parameter, " and must be at least 0 and below 1");
+      expects<value_error>(n >= 2, "[sparse_mixer] a row has ", n,
+                           " of the two entries that are weighed");
+    }
     const axis_labels names = letters(g.arg);
     vector<use> in{rows(g.arg, names)};
     const axis_labels lead = in[0].labels.substr(0, in[0].labels.size() - 1);

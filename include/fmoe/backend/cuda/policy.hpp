@@ -64,7 +64,7 @@ class ranking {
   void add(const row_function_step& s) {
     const bool is_gate = s.fn == row_function::softmax || s.fn == row_function::bounded_softmax ||
                          s.fn == row_function::entmax || s.fn == row_function::best_groups ||
-                         s.fn == row_function::group_max;
+                         s.fn == row_function::group_max || s.fn == row_function::sparse_mixer;
     if (is_gate || ranks(s.c)) mark(s.a);
     if (ranks(s.c)) mark(s.bound);
   }

@@ -187,6 +187,25 @@ inline void group_max(row x, extent groups) {
   }
 }
 
+// The softmax of x at its greatest entry, and without this one at the next, each over the entries
+// that stand beside it.
+inline void sparse_mixer(row x, double jitter) {
+  const auto order = best_first(x);
+  vector<double> rest(x.begin(), x.end()), weights(x.size());
+  for (extent k = 0; k < 2; ++k) {
+    const double top = rest[order[k]];
+    vector<double> beside = rest;
+    for (double& v : beside)
+      if ((top - v) / std::max(std::abs(v), top) > 2 * jitter)
+        v = -std::numeric_limits<double>::infinity();
+    softmax(beside);
+    weights[order[k]] = beside[order[k]];
+    rest[order[k]] = -std::numeric_limits<double>::infinity();
+  }
+  const double sum = weights[order[0]] + weights[order[1]];
+  for (extent i = 0; i < x.size(); ++i) x[i] = std::isnan(sum) ? sum : weights[i];
+}
+
 // A function of a row, in place. `bound` is that of bounded_softmax, `groups` those of best_groups.
 inline void apply(row_function f, double parameter, grouping groups, double bound, row x) {
   switch (f) {
@@ -198,6 +217,7 @@ inline void apply(row_function f, double parameter, grouping groups, double boun
     case row_function::clamped_rms_norm: return clamped_rms_norm(x, parameter);
     case row_function::best_groups: return best_groups(x, groups, static_cast<extent>(parameter));
     case row_function::group_max: return group_max(x, static_cast<extent>(parameter));
+    case row_function::sparse_mixer: return sparse_mixer(x, parameter);
   }
 }
 

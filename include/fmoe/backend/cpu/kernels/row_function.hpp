@@ -57,6 +57,44 @@ void group_max(const T* x, T* y, extent n, extent groups) {
   }
 }
 
+// Returns the greatest of n numbers but `left_out`, of equal ones the first, NaN being the
+// greatest.
+template <class T, class Arch>
+extent best_of(const T* x, extent n, extent left_out) {
+  extent best = n;
+  for (extent i = 0; i < n; ++i)
+    if (i != left_out &&
+        (best == n || x[i] > x[best] || (std::isnan(x[i]) && !std::isnan(x[best]))))
+      best = i;
+  return best;
+}
+
+// Returns the softmax at entry `best`, the greatest of n numbers but `left_out`, over those that
+// stand beside it. The sum is in double.
+template <class T, class Arch>
+T share_of_best(const T* x, extent n, extent best, extent left_out, T jitters) {
+  double sum = 0;
+  for (extent i = 0; i < n; ++i)
+    if (i != left_out && !((x[best] - x[i]) / std::max(std::abs(x[i]), x[best]) > jitters))
+      sum += std::exp(static_cast<double>(x[i]) - static_cast<double>(x[best]));
+  return static_cast<T>(1 / sum);
+}
+
+// Weighs the two greatest entries. A row with a NaN or
+// infinity, or without two above -infinity, becomes NaN.
+template <class T, class Arch>
+void sparse_mixer(const T* x, T* y, extent n, double jitter) {
+  const T jitters = static_cast<T>(2 * jitter);
+  const extent first = best_of<T, Arch>(x, n, n), second = best_of<T, Arch>(x, n, first);
+  const T weights[] = {share_of_best<T, Arch>(x, n, first, n, jitters),
+                       share_of_best<T, Arch>(x, n, second, first, jitters)};
+  const T sum = weights[0] + weights[1];
+  std::fill_n(y, n, std::isnan(sum) ? sum : T(0));
+  if (std::isnan(sum)) return;
+  y[first] = weights[0];
+  y[second] = weights[1];
+}
+
 // Computes y[n] from x[n]. May be in place.
 template <class T, class Arch>
 FMOE_NOINLINE void apply(row_function fn, double parameter, grouping groups, const T* x, T* y,
@@ -72,6 +110,7 @@ FMOE_NOINLINE void apply(row_function fn, double parameter, grouping groups, con
       return best_groups<T, Arch>(x, y, n, groups, static_cast<extent>(parameter));
     case row_function::group_max:
       return group_max<T, Arch>(x, y, n, static_cast<extent>(parameter));
+    case row_function::sparse_mixer: return sparse_mixer<T, Arch>(x, y, n, parameter);
   }
 }
 

@@ -220,6 +220,41 @@ class team_row {
     }
   }
 
+  // The threads find the greatest entry together, and what stands beside it; then the next one.
+  FMOE_DEVICE void sparse_mixer(double jitter) const {
+    const T jitters = static_cast<T>(2 * jitter);
+    double chosen[2] = {-1, -1};  // places
+    T weights[2];
+    for (int k = 0; k < 2; ++k) {
+      const auto each_left = [&](const auto& f) {
+        each([&](extent i) {
+          if (static_cast<double>(i) != chosen[0]) f(i, at(i));
+        });
+      };
+      T most = -std::numeric_limits<T>::infinity();
+      each_left([&](extent, T x) { most = larger(most, x); });
+      const T top = joined_greatest(most);
+      double place = static_cast<double>(n_);
+      compensated_sum<T> mine;
+      each_left([&](extent i, T x) {
+        if (x == top && static_cast<double>(i) < place) place = static_cast<double>(i);
+        const T size = x < 0 ? -x : x;
+        const T ratio = quotient_of(sum_of(top, -x), size > top ? size : top);
+        if (!(ratio > jitters)) mine.add(exponential_of(x, top));
+      });
+      weights[k] = quotient_of(T(1), joined_sum(mine.total));
+      chosen[k] = joined(place, [](double a, double b) { return a < b ? a : b; });
+    }
+    const T sum = sum_of(weights[0], weights[1]);  // NaN if one is
+    each([&](extent i) {
+      const auto place = static_cast<double>(i);
+      y_[i] = sum != sum           ? sum
+              : place == chosen[0] ? weights[0]
+              : place == chosen[1] ? weights[1]
+                                   : T(0);
+    });
+  }
+
   // A norm or the mean.
   FMOE_DEVICE T norm(row_norm which) const {
     switch (which) {
@@ -364,6 +399,7 @@ struct row_function_kernel {
       case row_function::best_groups:
         return row.best_groups(groups, static_cast<extent>(parameter));
       case row_function::group_max: return row.group_max(static_cast<extent>(parameter));
+      case row_function::sparse_mixer: return row.sparse_mixer(parameter);
     }
   }
 };
