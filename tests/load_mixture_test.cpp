@@ -88,7 +88,33 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
     CHECK(std::ranges::equal(evaluate(half.chosen(x)), evaluate(single.chosen(x))));
     ++count;
   }
-  CHECK(count == 98);
+  CHECK(count == 102);
+}
+
+TEST_CASE("the sparse mixer of Phi-3.5-MoE has its jitter, and two experts", "[load_mixture]") {
+  const auto weights_of = [](const char* name) {
+    const auto x = io::safetensors::read(home / (std::string(name) + ".io.safetensors"))
+                       .get<float, 2>("x", {all, all});
+    return evaluate(load_mixture(home / name, 1).coefficients(x));
+  };
+  CHECK(load_mixture(home / "phimoe.gguf", 1).route.jitter == 0.01);
+  CHECK(load_mixture(home / "phimoe_jitter", 1).route.jitter == 0.2);
+  // With the small one three scores are near each other, and the third only to the second.
+  for (const float a : weights_of("phimoe")) CHECK((a == 0 || std::abs(a - 0.5f) < 0.02f));
+  extent alone = 0, shared = 0;
+  for (const float a : weights_of("phimoe_jitter")) {
+    alone += a == 1;
+    shared += a > 0 && a < 0.9f;
+  }
+  CHECK(alone > 5);
+  CHECK(shared > 5);
+  const temporary_folder folder;  // transformers' jitter where the file says none
+  std::filesystem::copy_file(home / "phimoe/model.safetensors", folder / "model.safetensors");
+  put(folder / "config.json", R"({"model_type": "phimoe", "num_experts_per_tok": 2})");
+  CHECK(load_mixture(folder.path(), 1).route.jitter == 0.01);
+  CHECK_NOTHROW(load_mixture(folder.path(), 1, {.active = 2}));
+  const io::error e = caught([&] { load_mixture(folder.path(), 1, {.active = 3}); });
+  CHECK(e.code == io::errc::conflict);
 }
 
 // The released files have the inputs of a matrix first, and transformers saves it the other way.
@@ -265,8 +291,8 @@ TEST_CASE("what a family does not do is refused", "[load_mixture]") {
     INFO(text);
     CHECK(text.find(part) != text.npos);
   };
-  has(refused("mixtral", R"({"model_type": "phimoe", "num_experts_per_tok": 2})"),
-      "\"phimoe\", which is no architecture whose mixtures fmoe knows; it knows mixtral, "
+  has(refused("mixtral", R"({"model_type": "dbrx", "num_experts_per_tok": 2})"),
+      "\"dbrx\", which is no architecture whose mixtures fmoe knows; it knows mixtral, "
       "minimax, ");
   has(refused("qwen3_5_moe", R"({"model_type": "qwen3_5_moe_text", "num_experts_per_tok": 2,
                               "norm_topk_prob": false})"),
@@ -291,6 +317,11 @@ TEST_CASE("what a family does not do is refused", "[load_mixture]") {
   has(refused("deepseek_v3", R"({"model_type": "deepseek_v3", "num_experts_per_tok": 2,
                               "swiglu_limit": 10.0})"),
       "\"swiglu_limit\" = \"10.0\", which is no part of fmoe's mixtures");
+  has(refused("phimoe", R"({"model_type": "phimoe", "num_experts_per_tok": 3})"),
+      "\"num_experts_per_tok\" = \"3\", which is not 2, as many as a sparse mixer has");
+  has(refused("phimoe", R"({"model_type": "phimoe", "num_experts_per_tok": 2,
+                         "router_jitter_noise": 1.0})"),
+      "\"router_jitter_noise\" = \"1.0\", which is not at least 0 and below 1");
   has(refused("step3p5", R"({"model_type": "step3p5", "num_experts_per_tok": 2,
                           "swiglu_limits": [null, -7]})"),
       "\"swiglu_limits\" = \"-7\", which is no limit of hidden units");
@@ -346,7 +377,7 @@ TEST_CASE("a GGUF file of a model has the layer of its safetensors", "[load_mixt
     CHECK(std::ranges::equal(y, evaluate(wanted(x))));
     ++count;
   }
-  CHECK(count == 29);
+  CHECK(count == 30);
 }
 
 // A GGUF file of qwen3moe or deepseek2 with this setting more, of the tensors of Qwen3-MoE.

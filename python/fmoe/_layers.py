@@ -388,7 +388,7 @@ def load_mixture(
     """Loads the mixture of experts of one layer, counted from 0, of a released model.
 
     The model is a folder with safetensors and config.json, or a GGUF file, of a family that docs/moe.md lists: Mixtral, Qwen, OLMoE,
-    DeepSeek, GLM, Kimi, Mistral 4, MiniMax, Ling, ERNIE, Hunyuan, LFM2, Step, Jamba, Granite, Nemotron-H, Llama 4, gpt-oss and others. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
+    DeepSeek, GLM, Kimi, Mistral 4, MiniMax, Ling, ERNIE, Hunyuan, LFM2, Step, Jamba, Granite, Nemotron-H, Llama 4, gpt-oss, Phi-3.5-MoE and others. FP8, MXFP4 and ggml's blocks are decoded to weights of `type`: "float32", "bfloat16", "float16", or "q8" and
     "q8c" of 8 bits, which are made tensor by tensor; "q8" keeps blocks of Q8_0, Q5_0, Q4_0 and MXFP4. `narrow` lets weights be rounded to 16 bits.
     The router, what is added to its scores and the gate of a shared expert stay float32 in every type: a token's experts are those of the file.
     `prefix` is the text before the layer's number where it is another one, and `active` another K. A tensor of the mixture that

@@ -39,7 +39,7 @@ double loss(const layer& l, const tensor<double, 2>& x, const tensor<double, 2>&
 TEST_CASE("the gradients of released mixtures are those of differences", "[gradients]") {
   for (const char* name :
        {"mixtral", "qwen2_moe", "olmoe", "deepseek_v3", "llama4", "gpt_oss", "nemotron_h",
-        "nemotron_h_latent", "step3p5_limits", "glm5_next", "longcat_flash"}) {
+        "nemotron_h_latent", "step3p5_limits", "glm5_next", "longcat_flash", "phimoe_jitter"}) {
     auto l = load_mixture<double>(std::filesystem::path("tests/mixtures") / name, 1);
     const extent width = l.router.shape()[0], tokens = 5;
     const auto x = random<tensor<double, 2>>({tokens, width}, 1);

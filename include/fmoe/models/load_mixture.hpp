@@ -410,6 +410,10 @@ moe<T> load_mixture(const io::checkpoint& model, std::size_t layer,
                     "has " + std::to_string(choices) +
                         " experts, and K = " + std::to_string(*options.active) + " is asked for",
                     0, {}, model.file());
+  if (options.active && mixture.route.scoring == score_function::sparse_mixer &&
+      *options.active != 2)
+    throw io::error(io::errc::conflict, "has a sparse mixer, which weighs two experts of a token",
+                    0, {}, model.file());
   if (options.active) mixture.route.active = *options.active;
   return mixture;
 }

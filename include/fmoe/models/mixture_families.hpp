@@ -31,6 +31,7 @@ enum class expert_weights : unsigned char {
   softmax,            // the chosen entries of the softmax over all scores
   sigmoid,            // the sigmoids of the chosen scores
   said,               // softmax or sigmoid, as the settings say; softmax where they do not
+  sparse_mixer,       // those of two experts, with a jitter
 };
 
 // Whether the weights of a token are divided by their sum.
@@ -185,6 +186,7 @@ inline constexpr mixture_family mixture_families[] = {
     mixtral_family,
     {.name = "minimax", .tensors = mixtral_names},
     of_sigmoids("minimax_m2", minimax_m2_names),
+    {.name = "phimoe", .tensors = phimoe_names, .weights = expert_weights::sparse_mixer},
     {.name = "granitemoe", .tensors = granite_names},
     {.name = "granitemoeshared", .tensors = granite_names},
     {.name = "granitemoehybrid", .tensors = granite_names},
@@ -250,6 +252,7 @@ inline constexpr mixture_family mixture_families[] = {
     gpt_oss_family,
     in_gguf("llama", mixtral_family),
     in_gguf("llama4", llama4_family),
+    in_gguf("phimoe", {.name = {}, .tensors = {}, .weights = expert_weights::sparse_mixer}),
     in_gguf("granitemoe", mixtral_family),
     in_gguf("granitehybrid", mixtral_family),
     in_gguf("qwen2moe", like_qwen("", normalization::if_said)),

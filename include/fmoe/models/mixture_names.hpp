@@ -78,6 +78,8 @@ inline constexpr mixture_names in_block_sparse_moe{
     .output = "block_sparse_moe.experts.{}.w2.weight"};
 
 inline constexpr mixture_names mixtral_names[] = {in_block_sparse_moe, joined_in_mlp()};
+inline constexpr mixture_names phimoe_names[] = {in_block_sparse_moe,
+                                                 joined_in_mlp("mlp.router.weight")};
 inline constexpr mixture_names minimax_m2_names[] = {
     with_balance(in_block_sparse_moe, "block_sparse_moe.e_score_correction_bias"),
     with_balance(joined_in_mlp(), "mlp.e_score_correction_bias")};

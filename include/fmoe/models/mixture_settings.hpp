@@ -176,6 +176,16 @@ inline mixture_settings settings_of(const io::model_config& config, const mixtur
   if (config.number(alpha).value_or(1.702) != 1.702) config.refuse(alpha, "is 1.702 in fmoe");
   if (family.has_scale) s.scale = config.number(names.scale).value_or(1);
   if (family.weights == expert_weights::softmax_of_chosen) return s;
+  if (family.weights == expert_weights::sparse_mixer) {
+    constexpr std::string_view jitter = "router_jitter_noise";  // GGUF files have none
+    if (s.route.active != 2) config.refuse(names.active, "is not 2, as many as a sparse mixer has");
+    s.route.scoring = score_function::sparse_mixer;
+    s.route.weights = weighting::score;
+    s.route.jitter = config.number(jitter).value_or(s.route.jitter);
+    if (s.route.jitter < 0 || s.route.jitter >= 1)
+      config.refuse(jitter, "is not at least 0 and below 1");
+    return s;
+  }
   const bool is_sigmoid = has_sigmoids(config, family, has_balance),
              is_sum_one = is_normalized(config, family, is_sigmoid);
   s.has_balance = family.has_balance && (is_sigmoid || family.weights != expert_weights::said);
