@@ -281,6 +281,7 @@ TEST_CASE("all products before a selection rank, and those behind it do not", "[
         {"tf32x3", "tf32"});
   check([&](const any& x) { return erased(top_k(x, 2) * product(x)); }, {"tf32"});
   check([&](const any& x) { return erased(softmax(product(product(x)))); }, {"tf32x3", "tf32x3"});
+  check([&](const any& x) { return erased(sparse_mixer(product(x))); }, {"tf32x3"});
   check([&](const any& x) { return erased(layer_norm(product(x))); }, {"tf32"});
   for (const auto& [how, ranks] : {std::pair(math::exact, "exact"),
                                    {math::fp32, "exact"},

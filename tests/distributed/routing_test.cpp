@@ -96,6 +96,12 @@ TEST_CASE("tokens of a sparse mixture travel to their experts and back") {
       }
       layer.route.how = routing::by::top_p;
       check_routed(ranks, layer, how, rows(23, width, 1000), "a sparse mixture with top-P");
+      layer.route = {};
+      layer.route.weights = weighting::score;
+      layer.route.scoring = score_function::sparse_mixer;
+      layer.route.jitter = 0.4;
+      check_routed(ranks, layer, how, rows(23, width, 1000), "a sparse mixer");
+      check_routed(ranks, layer, {}, rows(23, width, 1000), "a sparse mixer whose router is cut");
     });
 }
 
