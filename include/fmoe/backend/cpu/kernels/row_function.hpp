@@ -57,20 +57,17 @@ void group_max(const T* x, T* y, extent n, extent groups) {
   }
 }
 
-// Returns the greatest of n numbers but `left_out`, of equal ones the first, NaN being the
-// greatest.
+// Returns the greatest of n numbers but `left_out`, of equal ones the first.
 template <class T, class Arch>
 extent best_of(const T* x, extent n, extent left_out) {
   extent best = n;
   for (extent i = 0; i < n; ++i)
-    if (i != left_out &&
-        (best == n || x[i] > x[best] || (std::isnan(x[i]) && !std::isnan(x[best]))))
-      best = i;
+    if (i != left_out && (best == n || x[i] > x[best])) best = i;
   return best;
 }
 
 // Returns the softmax at entry `best`, the greatest of n numbers but `left_out`, over those that
-// stand beside it. The sum is in double.
+// stand beside it, as NaN always does. The sum is in double.
 template <class T, class Arch>
 T share_of_best(const T* x, extent n, extent best, extent left_out, T jitters) {
   double sum = 0;
@@ -80,8 +77,8 @@ T share_of_best(const T* x, extent n, extent best, extent left_out, T jitters) {
   return static_cast<T>(1 / sum);
 }
 
-// Weighs the two greatest entries. A row with a NaN or
-// infinity, or without two above -infinity, becomes NaN.
+// Weighs the two greatest entries. A row with a NaN or +infinity, or without two entries above
+// -infinity, becomes NaN.
 template <class T, class Arch>
 void sparse_mixer(const T* x, T* y, extent n, double jitter) {
   const T jitters = static_cast<T>(2 * jitter);
