@@ -18,6 +18,20 @@ level_result run_layer() {
   m.decoder = test::random<parameter<float, 2>>({70, 50}, 4);
   m.active = 8;
   const auto x = test::random<tensor<float, 2>>({30, 61}, 5);
-  const auto y = evaluate<Arch>(m(x));
-  return {Arch::name, {y.data(), y.data() + y.size()}};
+  std::vector<float> all_bits;
+  const auto add = [&](const tensor<float, 2>& y) {
+    all_bits.insert(all_bits.end(), y.data(), y.data() + y.size());
+  };
+  add(evaluate<Arch>(m(x)));
+  // Each level has kernels of its own for each type of weights.
+  const auto with = [&](const auto& w) { add(evaluate<Arch>(einsum<"ti,ih->th">(x, w))); };
+  parameter<bf16, 2> brief(m.encoder.shape());
+  parameter<f16, 2> half(m.encoder.shape());
+  std::copy_n(m.encoder.data(), brief.size(), brief.data());
+  std::copy_n(m.encoder.data(), half.size(), half.data());
+  with(brief);
+  with(half);
+  with(quantized<q8>(m.encoder, 0));
+  with(quantized<q8c>(m.encoder, 0));
+  return {Arch::name, std::move(all_bits)};
 }

@@ -114,6 +114,13 @@ inline constexpr dtype dtype_of = std::is_same_v<T, double>  ? dtype::float64
                                   : std::is_same_v<T, q8>    ? dtype::q8
                                                              : dtype::q8c;
 
+// A set of types, with a bit for each.
+using type_set = unsigned;
+inline constexpr extent dtypes = 6;
+inline constexpr type_set all_types = (1u << dtypes) - 1;
+template <class T>
+inline constexpr type_set type_bit = 1u << static_cast<unsigned>(dtype_of<T>);
+
 // The type in which operands of these types are computed: double if one of them is double, else
 // float.
 template <class... Ts>

@@ -61,6 +61,7 @@ class stage_runner {
   template <class Level>
   void prepare(const compile_options& options, const std::optional<in_place>& arrays = {},
                extent spans = 1) {
+    cpu::use_weights<T, Level, all_types>();
     const bool has_bounds = count_costs<Level>(options, 1);
     if (spans == 0) spans = rank_0_finds(pays_off_in_two()) ? 2 : 1;
     if (spans > 1 || (plan_.tells_bounds() && !rank_0_finds(has_bounds))) {

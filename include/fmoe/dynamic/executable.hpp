@@ -118,6 +118,7 @@ executable compile(const std::vector<expression>& results, std::size_t tokens,
                    const compile_options& options = {}) {
   const auto g = detail::lowered_dynamic(results, tokens);
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+    cpu::use_weights<T, Level, fmoe::detail::all_types>();
     const std::size_t most = g.arguments == 0 ? all : tokens;
     auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, most, options);
     const std::size_t rows = g.arguments == 0 ? compiled.tokens : tokens;
@@ -134,6 +135,7 @@ std::vector<tensor> evaluate(const std::vector<expression>& results,
   detail::expects<value_error>(g.arguments == 0,
                                "[evaluate] an expression has inputs: compile it and call it");
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+    cpu::use_weights<T, Level, fmoe::detail::all_types>();
     const auto compiled =
         detail::compile_graph<T, Level>(g.nodes, g.roots, all, options, {}, detail::calls::one);
     std::vector<tensor> values;
@@ -158,6 +160,7 @@ explanation explain(const std::vector<expression>& results, std::size_t tokens =
                     const compile_options& options = {}) {
   const auto g = detail::lowered_dynamic(results, tokens);
   return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+    cpu::use_weights<T, Level, fmoe::detail::all_types>();
     return detail::explain_graph<T, Level>(g.nodes, g.roots, tokens, options);
   });
 }

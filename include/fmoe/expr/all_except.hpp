@@ -11,6 +11,7 @@ namespace fmoe::detail {
 
 struct pair_mask : expression_base {
   using scalar = float;  // any scalar will do: the rest of the expression decides
+  static constexpr type_set types = 0;
   static constexpr extent rank = 2;
 
   pair_set left_out;

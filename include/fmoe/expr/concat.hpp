@@ -8,8 +8,7 @@
 namespace fmoe::detail {
 
 template <extent Axis, expression E, expression... Es>
-struct concatenation : expression_base {
-  using scalar = arithmetic_t<typename E::scalar, typename Es::scalar...>;
+struct concatenation : composed_of<E, Es...> {
   static constexpr extent rank = E::rank;
   static_assert(((Es::rank == rank) && ...), "concat: all operands have the same rank");
   static_assert(Axis < rank, "concat: the axis is below the operands' rank");
@@ -35,8 +34,7 @@ auto concat(const Es&... es) {
 namespace fmoe::detail {
 
 template <expression E>
-struct with_one : expression_base {
-  using scalar = typename E::scalar;
+struct with_one : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   E arg;

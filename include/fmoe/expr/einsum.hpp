@@ -19,8 +19,7 @@ inline void expects_values(std::string_view subscripts, std::span<const bool> em
 }
 
 template <subscripts S, expression... Es>
-struct contraction : expression_base {
-  using scalar = arithmetic_t<typename Es::scalar...>;
+struct contraction : composed_of<Es...> {
   static constexpr extent rank = result_labels(S.view()).size();
 
   expression_list<Es...> operands;

@@ -76,6 +76,20 @@ std::ostream& operator<<(detail::refused_stream to, const E&) {
 
 namespace fmoe::detail {
 
+// The types in which the leaves of an expression are stored; all, if it does not tell them.
+template <class E>
+inline constexpr type_set types_of_leaves = [] {
+  if constexpr (requires { E::types; }) return E::types;
+  else return all_types;
+}();
+
+// The base of an expression that is made of others.
+template <class... Es>
+struct composed_of : expression_base {
+  using scalar = arithmetic_t<typename Es::scalar...>;
+  static constexpr type_set types = (type_set{} | ... | types_of_leaves<Es>);
+};
+
 // The elements of a leaf. Expressions copy their leaves dozens of times, so that to copy and to
 // drop one is a call: code for each place would be a third of a unit that runs a layer.
 struct leaf_elements {
@@ -98,6 +112,7 @@ struct leaf_elements {
 template <class T, extent Rank>
 struct leaf : expression_base, leaf_elements {
   using scalar = arithmetic_t<T>;
+  static constexpr type_set types = type_bit<T>;
   static constexpr extent rank = Rank;
 
   explicit leaf(const tensor<T, Rank>& t, bool parameter, bool copy = false)
@@ -141,6 +156,7 @@ template <int Index, std::size_t Rank>
 struct argument : expression_base {
   static_assert(Rank >= 1, "an argument of a compiled layer has a leading token axis");
   using scalar = float;  // any scalar will do: the rest of the expression decides
+  static constexpr detail::type_set types = 0;
   static constexpr std::size_t rank = Rank;
 
   constexpr explicit argument(std::size_t tokens_at_most) : tokens(tokens_at_most) {}
@@ -235,9 +251,8 @@ refused not_rows(const Xs&...) {
 // One of two expressions of equal rank, chosen when the layer is applied; the other one is never
 // lowered.
 template <expression A, expression B>
-struct choice : expression_base {
+struct choice : composed_of<A, B> {
   static_assert(A::rank == B::rank, "choose: both expressions have the same rank");
-  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
   static constexpr extent rank = A::rank;
 
   bool first;

@@ -11,8 +11,7 @@
 namespace fmoe::detail {
 
 template <expression E>
-struct mapped : expression_base {
-  using scalar = typename E::scalar;
+struct mapped : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   pointwise fn;
@@ -34,8 +33,7 @@ concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B
 // Two operands that `Join` makes one node of: graph::add, graph::multiply, or a function of a graph
 // and two nodes.
 template <auto Join, expression A, expression B>
-struct joined : expression_base {
-  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+struct joined : composed_of<A, B> {
   static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
 
   A left;
@@ -52,8 +50,8 @@ struct joined : expression_base {
 
 // a where the condition is above 0, else b.
 template <expression C, expression A, expression B>
-struct chosen : expression_base {
-  using scalar = arithmetic_t<typename A::scalar, typename B::scalar>;
+struct chosen : composed_of<A, B> {
+  static constexpr type_set types = composed_of<C, A, B>::types;
   static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
 
   C condition;

@@ -41,8 +41,7 @@ struct vector_function : own_function {
 };
 
 template <expression E>
-struct mapped_by_user : expression_base {
-  using scalar = typename E::scalar;
+struct mapped_by_user : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   std::shared_ptr<const own_function> own;

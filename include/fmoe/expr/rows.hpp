@@ -7,8 +7,7 @@
 namespace fmoe::detail {
 
 template <expression E>
-struct row_mapped : expression_base {
-  using scalar = typename E::scalar;
+struct row_mapped : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   row_function fn;
@@ -19,8 +18,7 @@ struct row_mapped : expression_base {
 };
 
 template <expression E>
-struct groups_kept : expression_base {
-  using scalar = typename E::scalar;
+struct groups_kept : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   grouping groups;
@@ -31,8 +29,7 @@ struct groups_kept : expression_base {
 };
 
 template <expression E>
-struct repeated : expression_base {
-  using scalar = typename E::scalar;
+struct repeated : composed_of<E> {
   static constexpr extent rank = E::rank + 1;
 
   extent count;
@@ -42,8 +39,7 @@ struct repeated : expression_base {
 };
 
 template <expression E>
-struct row_normed : expression_base {
-  using scalar = typename E::scalar;
+struct row_normed : composed_of<E> {
   static constexpr extent rank = E::rank - 1;
 
   row_norm which;
@@ -164,8 +160,7 @@ auto repeat(const E& e, std::size_t n) {
 namespace fmoe::detail {
 
 template <expression E, expression B>
-struct row_bounded : expression_base {
-  using scalar = arithmetic_t<typename E::scalar, typename B::scalar>;
+struct row_bounded : composed_of<E, B> {
   static constexpr extent rank = E::rank;
   static_assert(B::rank < E::rank,
                 "bounded_softmax: the bound has one number for each row of the scores");

@@ -10,8 +10,7 @@
 namespace fmoe::detail {
 
 template <expression E>
-struct selection : expression_base {
-  using scalar = typename E::scalar;
+struct selection : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   selection_rule rule;
@@ -24,8 +23,7 @@ struct selection : expression_base {
 };
 
 template <expression E, expression R>
-struct ranked_selection : expression_base {
-  using scalar = arithmetic_t<typename E::scalar, typename R::scalar>;
+struct ranked_selection : composed_of<E, R> {
   static constexpr extent rank = E::rank;
   static_assert(E::rank == R::rank, "a selection: scores and what ranks them have the same axes");
 
@@ -43,8 +41,7 @@ struct ranked_selection : expression_base {
 };
 
 template <expression E>
-struct kept_entries : expression_base {
-  using scalar = typename E::scalar;
+struct kept_entries : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   kept_part what;

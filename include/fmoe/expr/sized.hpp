@@ -8,8 +8,7 @@
 namespace fmoe::detail {
 
 template <expression E>
-struct sized_expression : expression_base {
-  using scalar = typename E::scalar;
+struct sized_expression : composed_of<E> {
   static constexpr extent rank = E::rank;
 
   E arg;

@@ -24,7 +24,8 @@ struct step_costs {
 
 namespace fmoe::detail {
 
-template <class T, class Level>
+// Types are those in which the leaves are stored.
+template <class T, class Level, type_set Types = all_types>
 class both_passes {
  public:
   // The layer's expressions are nodes of g. Throws as compile_gradients does.
@@ -33,6 +34,7 @@ class both_passes {
               const compile_options& options)
       : graph_(std::move(g)),
         options_(options) {
+    cpu::use_weights<T, Level, Types>();
     auto plan = gradient_graph(graph_, in, parameters);
     roots_ = plan.roots;
     run_.emplace(std::move(plan), tokens, options.sparse_gradients,

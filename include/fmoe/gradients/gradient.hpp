@@ -8,8 +8,7 @@
 namespace fmoe::detail {
 
 template <expression Y, expression P, expression D>
-struct gradient_of : expression_base {
-  using scalar = arithmetic_t<typename Y::scalar, typename D::scalar>;
+struct gradient_of : composed_of<Y, D> {
   static constexpr extent rank = P::rank;
 
   Y y;

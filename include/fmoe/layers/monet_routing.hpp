@@ -8,8 +8,7 @@
 namespace fmoe::detail {
 
 template <expression E>
-struct monet_routing_expression : expression_base {
-  using scalar = typename E::scalar;
+struct monet_routing_expression : composed_of<E> {
   static constexpr extent rank = 3;
 
   const char* name;

@@ -222,6 +222,7 @@ auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
   const auto e = detail::apply_to_arguments(layer, arguments<Ranks...>{}, tokens,
                                             std::make_integer_sequence<int, sizeof...(Ranks)>{});
   using results = detail::result_list<std::remove_const_t<decltype(e)>>;
+  cpu::use_weights<typename results::scalar, Level, results::types>();
   ir::graph g;
   const ir::node_list roots = results::lower(e, g);
   return compiled<typename results::scalar, Level, sizeof...(Ranks), typename results::ranks>(

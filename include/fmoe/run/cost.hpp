@@ -41,7 +41,7 @@ namespace fmoe {
 template <class Level = cpu::native, operand E>
 cost_report cost(const E& e) {
   using X = expression_t<E>;
-  const auto [g, roots] = detail::lowered<X>(as_expression(e));
+  const auto [g, roots] = detail::lowered<Level>(as_expression(e));
   return detail::cost_of_graph<Level>(g, roots[0], sizeof(typename X::scalar));
 }
 

@@ -4,6 +4,7 @@
 
 #include <fmoe/arrays/overlap.hpp>
 #include <fmoe/arrays/print.hpp>
+#include <fmoe/backend/cpu/use_weights.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/pointwise.hpp>
@@ -21,12 +22,14 @@ template <class E>
 struct result_list {
   using scalar = typename E::scalar;
   using ranks = std::index_sequence<E::rank>;
+  static constexpr type_set types = types_of_leaves<E>;
   static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
 };
 template <operand... Es>
 struct result_list<std::tuple<Es...>> {
   using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
   using ranks = std::index_sequence<expression_t<Es>::rank...>;
+  static constexpr type_set types = composed_of<expression_t<Es>...>::types;
   static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
     return std::apply(
         [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
@@ -68,9 +71,10 @@ struct lowered_expression {
   ir::node_list roots;
 };
 
-// Lowers one expression, or several in a tuple.
-template <class E>
+// Lowers one expression, or several in a tuple, for the kernels of Level.
+template <class Level, class E>
 lowered_expression lowered(const E& e) {
+  cpu::use_weights<typename result_list<E>::scalar, Level, result_list<E>::types>();
   ir::graph g;
   const ir::node_list roots = result_list<E>::lower(e, g);
   g.find_inputs(roots);
@@ -118,7 +122,7 @@ template <class Level = cpu::native, operand E>  // Level is that of the transla
 auto evaluate(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
-  const auto [g, roots] = detail::lowered<X>(as_expression(e));
+  const auto [g, roots] = detail::lowered<Level>(as_expression(e));
   auto y = detail::tensor_of<T, X::rank>(g, roots[0]);
   detail::evaluate<T, Level>(g, roots, options, detail::view_of(y));
   return y;
@@ -132,7 +136,7 @@ template <class Level = cpu::native, operand... Es>
 auto evaluate(const std::tuple<Es...>& e, const compile_options& options = {}) {
   using results = detail::result_list<std::tuple<Es...>>;
   using T = typename results::scalar;
-  const detail::lowered_expression l = detail::lowered(e);
+  const detail::lowered_expression l = detail::lowered<Level>(e);
   return [&]<std::size_t... I, std::size_t... Ranks>(std::index_sequence<I...>,
                                                      std::index_sequence<Ranks...>) {
     std::tuple<tensor<T, Ranks>...> y{detail::tensor_of<T, Ranks>(l.nodes, l.roots[I])...};
@@ -176,7 +180,7 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
   static_assert(fits,
                 "evaluate writes an array of the expression's arithmetic type that is not const");
   if constexpr (fits) {
-    const auto [g, roots] = detail::lowered<expression_t<E>>(as_expression(e));
+    const auto [g, roots] = detail::lowered<Level>(as_expression(e));
     detail::expects_rank(g, roots[0], expression_t<E>::rank);
     const detail::array_view view = detail::view_of(y);
     detail::expects_output(g, roots[0], detail::dtype_of<T>, view);

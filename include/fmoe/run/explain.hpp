@@ -56,7 +56,7 @@ namespace fmoe {
 template <class Level = cpu::native, operand E>
 explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
-  const auto [g, roots] = detail::lowered<X>(as_expression(e));
+  const auto [g, roots] = detail::lowered<Level>(as_expression(e));
   return detail::explain_graph<typename X::scalar, Level>(g, roots, all, options);
 }
 

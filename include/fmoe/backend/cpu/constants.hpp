@@ -12,15 +12,10 @@
 #include <string>
 #include <string_view>
 
-#include <fmoe/backend/cpu/kernels/bf16_product.hpp>
-#include <fmoe/backend/cpu/kernels/int8_kernels.hpp>
-#include <fmoe/backend/cpu/kernels/int8_product.hpp>
 #include <fmoe/backend/cpu/kernels/screen.hpp>
-#include <fmoe/backend/cpu/kernels/table.hpp>
-#include <fmoe/backend/cpu/parallel.hpp>
+#include <fmoe/backend/cpu/stored_weights.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/ir/graph.hpp>
-#include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
 
@@ -32,6 +27,7 @@ class constants {
         leaves_(p.storages.size()),
         narrow_(p.storages.size()),
         widens_(p.storages.size()),
+        types_(p.weights.size()),
         panels_(p.weights.size()),
         kept_(p.storages.size()),
         copies_(p.storages.size()),
@@ -89,7 +85,7 @@ class constants {
       const bool is_leaf = row.where == storage_row::kind::leaf;
       const dtype stored = is_leaf ? type_of_panels(p, w, leaves[row.source]) : dtype_of<T>;
       n += w.screened ? screened_weights<Arch>::bytes(w.K, w.N)
-                      : w.batches * panel_bytes(w, *kernels_of(w, stored)) + panel_slack;
+                      : w.batches * panel_bytes(w, stored_as(stored)) + panel_slack;
     }
     return n;
   }
@@ -100,35 +96,23 @@ class constants {
     return *static_cast<const screened_weights<Arch>*>(blocks_[weight].get());
   }
 
-  // Returns the rows of a weight's panels for so many k.
-  static extent panel_rows(const packed_weight& w, extent k) {
-    switch (w.rounding) {
-      case row_rounding::bf16: return bf16_depth<Arch>(k);
-      case row_rounding::int8: return divide_up(k, q8::block);
-      case row_rounding::none: break;
-    }
-    return k;
-  }
+  // What the panels of a weight hold, whose rows may be rounded.
+  const stored_weights<T>& stored(extent weight) const { return *types_[weight]; }
 
   // The panels of one batch of a weight.
   gemm_panels<T> panels(const step_plan& p, extent weight, extent batch) const {
     const gemm_panels<T>& all = panels_[weight];
-    return {all.data + batch * panel_bytes(p.weights[weight], *all.kernels), all.kernels};
+    return {all.data + batch * panel_bytes(p.weights[weight], *types_[weight]), all.kernels};
   }
 
-  // Calls f with the leaf as it is stored, if gathers can read it so, otherwise with Ts.
-  template <class F>
-  void with_table(extent storage, const F& f) const {
+  // The leaf as it is stored, if gathers can read it so, otherwise as Ts.
+  weight_table<T> table(extent storage) const {
     const ir::leaf_node& l = origins_[storage];
-    if (!narrow_[storage]) return f(leaves_[storage]);
-    if constexpr (std::is_same_v<T, float>)
-      if (is_quantized_type(l.type))
-        return with_quantized_type(
-            l.type, [&]<class Q>(Q*) { f(int8_pointer<Q>(l.data->data(), layout_of(l))); });
-    with_type(l.type, [&](auto* type) {
-      using stored = std::remove_pointer_t<decltype(type)>;
-      if constexpr (widens<T, stored, Arch>) f(static_cast<const stored*>(l.data->data()));
-    });
+    if (!narrow_[storage]) return table_of(leaves_[storage]);
+    return {&stored_as(l.type), l.numbers()};
+  }
+  static weight_table<T> table_of(const T* numbers) {
+    return {&stored_as(dtype_of<T>), {dtype_of<T>, numbers, 0, {}}};
   }
 
   // Packs a weight whose source is ready on so many threads, into the memory that it has if no
@@ -138,7 +122,7 @@ class constants {
     const storage_row& row = p.storages[weight.storage];
     if (row.where != storage_row::kind::leaf) {
       if (blocks_[w] == nullptr) blocks_[w] = block_for(weight, dtype_of<T>);
-      pack_into(w, computed() + row.offset, dtype_of<T>, threads,
+      pack_into(weight, to_pack(w, weight, {dtype_of<T>, computed() + row.offset, 0, {}}), threads,
                 *static_cast<memory*>(const_cast<void*>(blocks_[w].get())));
       return keep(weight, w, dtype_of<T>);
     }
@@ -159,12 +143,10 @@ class constants {
     const dtype stored = type_of_panels(p, weight, l);
     if (l.parameter && key.empty()) key = of_leaf(name_of(stored) + (' ' + text(weight)), l);
     const auto fill = [&](void* to) {
-      memory& block = *static_cast<memory*>(to);
-      if (weight.rounding != row_rounding::none)
-        return pack_rounded_into(w, weight, l, threads, block);
-      if (stored == l.type && is_quantized_type(stored)) return pack_quantized_into(w, l, block);
-      if (stored == l.type) return pack_into(w, l.data->data(), stored, threads, block);
-      pack_into(w, widened(l).data(), stored, threads, block);
+      const memory wide = stored == l.type ? memory() : widened(l);
+      const stored_numbers from =
+          stored == l.type ? l.numbers() : stored_numbers{stored, wide.data(), 0, {}};
+      pack_into(weight, to_pack(w, weight, from), threads, *static_cast<memory*>(to));
     };
     const auto make = [&] {
       auto block = block_for(weight, stored);
@@ -176,60 +158,28 @@ class constants {
   }
 
  private:
-  static extent panel_bytes(const packed_weight& w, const gemm_kernels<T>& kernels) {
-    return divide_up(w.N, panel_width<T, Arch>) * kernels.bytes(panel_rows(w, w.K));
+  static extent panel_bytes(const packed_weight& w, const stored_weights<T>& as) {
+    return divide_up(w.N, panel_width<T, Arch>) *
+           as.kernels(w.rounding).bytes(as.panel_rows(w.rounding, w.K));
   }
 
-  // Do gemm and gather read numbers of this type and widen them to T in registers?
-  static bool is_widened_as_read(dtype type) {
-    if (is_quantized_type(type)) return std::is_same_v<T, float>;
-    return with_type(type,
-                     [](auto* t) { return widens<T, std::remove_pointer_t<decltype(t)>, Arch>; });
-  }
+  static const stored_weights<T>& stored_as(dtype type) { return stored_weights_as<T, Arch>(type); }
 
-  // Weights of 8 bits stay so if their blocks lie along k, if a sum ends with a group of k, and if
-  // every scale is a number.
+  // The type of the numbers in panels: the leaf's own if they fit, or T.
   static dtype type_of_panels(const step_plan& p, const packed_weight& w, const ir::leaf_node& l) {
-    if (!is_widened_as_read(l.type)) return dtype_of<T>;
-    if (!is_quantized_type(l.type) || w.rounding == row_rounding::int8) return l.type;
-    return with_quantized_type(l.type, [&]<class Q>(Q*) {
-      const bool fits =
-          p.sum_block % panel_int8<Q, Arch>::group == 0 &&
-          has_scales_of_groups(layout_of(l), offsets(w.depth), panel_int8<Q, Arch>::group) &&
-          has_finite_scales<Q>(layout_of(l), l.data->data());
-      return fits ? l.type : dtype_of<T>;
-    });
-  }
-
-  // The kernels for panels of a weight that are stored so.
-  static const gemm_kernels<T>* kernels_of(const packed_weight& w, dtype stored) {
-    if constexpr (std::is_same_v<T, float>) {
-      if (w.rounding == row_rounding::bf16) return &bf16_kernels<Arch>();
-      if (w.rounding == row_rounding::int8) return &int8_product_kernels<Arch>();
-    }
-    if (is_quantized_type(stored))
-      return with_quantized_type(stored, []<class Q>(Q*) {
-        if constexpr (std::is_same_v<T, float>) return &int8_kernels<Q, Arch>();
-        else return &plain_kernels<T, T, Arch>();
-      });
-    return with_type(stored, []<class S>(S*) {
-      using read = std::conditional_t<widens<T, S, Arch>, S, T>;
-      return &plain_kernels<T, read, Arch>();
-    });
+    if (!is_widened_as_read<T, Arch>(l.type)) return dtype_of<T>;
+    const auto depth = offsets(w.depth);
+    const bool fits =
+        stored_as(l.type).fits_panels({l.numbers(), depth, {}, {}, w.rounding}, p.sum_block);
+    return fits ? l.type : dtype_of<T>;
   }
 
   static bool is_read(const storage_row& row) { return row.in_place || row.table; }
 
-  static quantized_layout layout_of(const ir::leaf_node& l) {
-    return {l.type, element_count(l.shape), l.axis};
-  }
-
   // True if only packing and gathers read the leaf, and gathers read it as it is stored.
   static bool is_narrow(const ir::leaf_node& l, const storage_row& row) {
-    if (!is_widened_as_read(l.type) || row.in_place) return false;
-    return !row.table || !is_quantized_type(l.type) ||
-           with_quantized_type(
-               l.type, [&]<class Q>(Q*) { return int8_pointer<Q>::can_read(layout_of(l)); });
+    if (!is_widened_as_read<T, Arch>(l.type) || row.in_place) return false;
+    return !row.table || stored_as(l.type).fits_table(l.numbers());
   }
 
   // True if steps read a copy of the leaf in the arithmetic type.
@@ -238,7 +188,9 @@ class constants {
   }
 
   void keep(const packed_weight& weight, extent w, dtype stored) {
-    panels_[w] = {static_cast<const memory*>(blocks_[w].get())->data(), kernels_of(weight, stored)};
+    types_[w] = &stored_as(stored);
+    panels_[w] = {static_cast<const memory*>(blocks_[w].get())->data(),
+                  &types_[w]->kernels(weight.rounding)};
   }
 
   // A copy of a leaf that others may write while steps read it.
@@ -290,59 +242,18 @@ class constants {
   }
 
   FMOE_COLD static std::shared_ptr<memory> block_for(const packed_weight& w, dtype stored) {
-    return std::make_shared<memory>(w.batches * panel_bytes(w, *kernels_of(w, stored)) +
-                                    panel_slack);
+    return std::make_shared<memory>(w.batches * panel_bytes(w, stored_as(stored)) + panel_slack);
   }
 
-  // Panels of elements that stand at `source` in the type that they are stored in.
-  FMOE_COLD void pack_into(extent w, const void* source, dtype stored, extent threads,
-                           memory& block) const {
-    const vector<extent>&k = places_[w].depth, &n = places_[w].columns, &batch = places_[w].batch;
-    const extent elements = packed_size<T, Arch>(k.size(), n.size()),
-                 parts = packing_parts<T, Arch>(k.size(), n.size());
-    if (elements == 0) return;  // `source` may be null
-    with_type(stored, [&](auto* type) {
-      using element = std::remove_pointer_t<decltype(type)>;
-      if constexpr (widens<T, element, Arch>)
-        for_units(threads, batch.size() * parts, [&](extent i) {
-          const extent b = i / parts;
-          pack_panels<T, Arch>(std::span(k), std::span(n),
-                               static_cast<const element*>(source) + batch[b],
-                               reinterpret_cast<element*>(block.data()) + b * elements, i % parts);
-        });
-    });
+  weights_to_pack to_pack(extent w, const packed_weight& weight, const stored_numbers& from) const {
+    const places& at = places_[w];
+    return {from, at.depth, at.columns, at.batch, weight.rounding};
   }
 
-  FMOE_COLD void pack_rounded_into(extent w, const packed_weight& weight, const ir::leaf_node& l,
-                                   extent threads, memory& block) const {
-    if constexpr (std::is_same_v<T, float>) {
-      const vector<extent>&k = places_[w].depth, &n = places_[w].columns, &batch = places_[w].batch;
-      const extent panels = divide_up(n.size(), panel_width<T, Arch>),
-                   bytes = panel_bytes(weight, *kernels_of(weight, l.type));
-      for_units(threads, batch.size() * panels, [&](extent i) {
-        const extent b = i / panels;
-        std::byte* const to = block.data() + b * bytes;
-        if (weight.rounding == row_rounding::bf16)
-          pack_bf16_panel<Arch>(k, n, static_cast<const bf16*>(l.data->data()) + batch[b],
-                                i % panels, to);
-        else
-          pack_int8_panel<Arch>(k, n, layout_of(l), batch[b],
-                                static_cast<const std::byte*>(l.data->data()), i % panels, to);
-      });
-    }
-  }
-
-  FMOE_COLD void pack_quantized_into(extent w, const ir::leaf_node& l, memory& block) const {
-    const vector<extent>&k = places_[w].depth, &n = places_[w].columns, &batch = places_[w].batch;
-    const quantized_layout layout = layout_of(l);
-    with_quantized_type(l.type, [&]<class Q>(Q*) {
-      const extent bytes =
-          divide_up(n.size(), panel_width<T, Arch>) * kernels_of({}, l.type)->bytes(k.size());
-      for (extent b = 0; b < batch.size(); ++b)
-        pack_quantized<T, Arch, Q>(k, n, layout, batch[b],
-                                   static_cast<const std::byte*>(l.data->data()),
-                                   block.data() + b * bytes);
-    });
+  FMOE_COLD static void pack_into(const packed_weight& w, const weights_to_pack& from,
+                                  extent threads, memory& block) {
+    const stored_weights<T>& as = stored_as(from.from.type);
+    as.pack(from, threads, panel_bytes(w, as), block.data());
   }
 
   FMOE_COLD void fill_screened(extent w, const ir::leaf_node& l, extent threads,
@@ -375,6 +286,7 @@ class constants {
   vector<const T*> leaves_;  // by storage
   vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
   vector<bool> widens_;      // by storage: steps read a copy in the arithmetic type
+  vector<const stored_weights<T>*> types_;  // by weight: of what its panels hold
   vector<gemm_panels<T>> panels_;
   vector<std::shared_ptr<const void>> kept_;  // by storage: widened leaves
   // By storage: of leaves that steps read as they are stored, where others may write these; null

@@ -222,19 +222,14 @@ class executor : row_steps<T, Arch> {
     const bool finished = !cut_k || f.is_last;
     const rows_of<T> a = rows(s.a, f), c = rows(s.c, f);
     const extent N = cut_n ? s.n_step * f.length : s.N, K = cut_k ? s.k_step * f.length : s.K;
-    const packed_weight& w = plan_.weights[s.weight];
-    const auto panel_rows = [&](extent k) { return constants_.panel_rows(w, k); };
-    const bool is_rounded = w.rounding != row_rounding::none;
+    const auto panel_rows = [&](extent k) { return base::panel_rows(s.weight, k); };
+    const row_rounding rounding = plan_.weights[s.weight].rounding;
+    const bool is_rounded = rounding != row_rounding::none;
     T* const rounded = f.arena + plan_.rounded + f.own;
     const extent stride = rounded_stride(K);
-    if constexpr (std::is_same_v<T, float>)
-      for (extent at = 0; is_rounded && at < s.rows.size(); ++at) {
-        const float* const from = a.data + s.rows[at].a;
-        float* const to = rounded + at * f.count * stride;
-        if (w.rounding == row_rounding::bf16)
-          round_rows_to_bf16<Arch>(from, a.stride, f.count, K, to, stride);
-        else round_rows_to_int8<Arch>(from, a.stride, f.count, K, to, stride);
-      }
+    for (extent at = 0; is_rounded && at < s.rows.size(); ++at)
+      constants_.stored(s.weight).round_rows(rounding, a.data + s.rows[at].a, a.stride, f.count, K,
+                                             rounded + at * f.count * stride, stride);
     shared_columns<T, Arch>(
         sharing(f), f.count, K, N, s.rows.size(), [&](extent at, extent from, extent to) {
           const auto& r = s.rows[at];

@@ -6,12 +6,7 @@
 
 namespace fmoe::cpu {
 
-template const gemm_kernels<float>& plain_kernels<float, bf16, native_arch>();
-template const gemm_kernels<float>& plain_kernels<float, read_f16, native_arch>();
-template const gemm_kernels<float>& bf16_kernels<native_arch>(bf16_form);
-template const gemm_kernels<float>& int8_kernels<q8, native_arch>();
-template const gemm_kernels<float>& int8_kernels<q8c, native_arch>();
-template const gemm_kernels<float>& int8_product_kernels<native_arch>(int8_step);
 template const gemm_kernels<float>& dot_kernels<native_arch>();
+template const stored_weights<float>* narrow_weights<native_arch>(dtype);
 
 }  // namespace fmoe::cpu

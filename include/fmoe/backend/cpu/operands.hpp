@@ -54,19 +54,23 @@ class operands {
     return r;
   }
 
-  // Calls f with the table of a gather, of Ts or as it is stored.
-  template <class F>
-  void with_table(const view& v, const frame& at, const F& f) const noexcept {
+  // The table of a gather, of Ts or as it is stored.
+  weight_table<T> table(const view& v, const frame& at) const noexcept {
     if (plan_.storages[v.storage].where == storage_row::kind::leaf)
-      constants_.with_table(v.storage, f);
-    else f(static_cast<const T*>(rows(v, at).data));
+      return constants_.table(v.storage);
+    return constants_.table_of(rows(v, at).data);
+  }
+
+  // Returns the rows of a weight's panels for so many k.
+  extent panel_rows(extent weight, extent k) const noexcept {
+    return constants_.stored(weight).panel_rows(plan_.weights[weight].rounding, k);
   }
 
   // Returns the step's panels of one of its weights, from a column and from k on.
   gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
     const gemm_panels<T> all = constants_.panels(plan_, s.weight, weight);
     const auto bytes = [&](extent depth) {
-      return all.kernels->bytes(constants_.panel_rows(plan_.weights[s.weight], depth));
+      return all.kernels->bytes(panel_rows(s.weight, depth));
     };
     return {all.data + column / panel_width<T, Arch> * bytes(s.K) + bytes(k), all.kernels};
   }

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <fmoe/backend/cpu/kernels/expert_choice.hpp>
-#include <fmoe/backend/cpu/kernels/gather.hpp>
 #include <fmoe/backend/cpu/kernels/kept.hpp>
 #include <fmoe/backend/cpu/kernels/product_top_k.hpp>
-#include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/kernels/selected_rows.hpp>
 #include <fmoe/backend/cpu/kernels/selection_sum.hpp>
 #include <fmoe/backend/cpu/kernels/shared_columns.hpp>
@@ -22,7 +20,7 @@ class selection_steps : protected operands<T, Arch> {
 
  protected:
   using base::base;
-  using base::constants_, base::finish, base::plan_, base::rows, base::with_table;
+  using base::constants_, base::finish, base::plan_, base::rows;
   using frame = cpu::frame<T>;
 
   product_threads sharing(const frame& f) const noexcept {
@@ -78,15 +76,13 @@ class selection_steps : protected operands<T, Arch> {
 
   void run(const gather_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), c = rows(s.c, f);
+    const weight_table<T> table = base::table(s.table, f);
     for (extent t = 0; t < f.count; ++t) {
       T* row = c.data + t * c.stride;
       if (s.rows == 0) std::fill_n(row, s.N, T(0));
-      for (extent r = 0; r < s.rows; ++r) {
-        with_table(s.table, f, [&](auto table) {
-          gather<T, Arch>(table + r * s.table_row, s.N, s.N, kept(selection, t, r, s.keep),
-                          next_kept(selection, s, f, t, r), row, r != 0);
-        });
-      }
+      for (extent r = 0; r < s.rows; ++r)
+        table.as->gather(table.numbers, r * s.table_row, s.N, kept(selection, t, r, s.keep),
+                         next_kept(selection, s, f, t, r), row, r != 0);
       finish(s.epilogues, f, row, 0, t, 1, 0, s.N);
     }
   }
@@ -102,16 +98,15 @@ class selection_steps : protected operands<T, Arch> {
 
   void run(const sample_step& s, const frame& f) const noexcept {
     const rows_of<T> selection = rows(s.selection, f), x = rows(s.x, f), c = rows(s.c, f);
+    const weight_table<T> table = base::table(s.table, f);
     for (extent t = 0; t < f.count; ++t)
       for (extent r = 0; r < s.rows; ++r) {
         const selected<T> from = kept(selection, t, r, s.keep);
         const top_k_state<T, Arch> made(state(c, t, r, s.keep), s.keep);
         made.count = static_cast<std::uint32_t>(from.count);
         std::copy_n(from.indices, from.count, made.indices);
-        with_table(s.table, f, [&](auto table) {
-          sample<T, Arch>(x.data + t * x.stride, table + r * s.table_row, s.K, from,
-                          next_kept(selection, s, f, t, r), made.values);
-        });
+        table.as->sample(x.data + t * x.stride, table.numbers, r * s.table_row, s.K, from,
+                         next_kept(selection, s, f, t, r), made.values);
         finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
         if (!s.weighs) continue;
         join<T, Arch>(s.multiplies ? pass_kind::multiply : pass_kind::keep, made.values, 0, 1,
