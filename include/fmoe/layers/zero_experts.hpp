@@ -21,8 +21,7 @@ auto appended_if(bool condition, const A& a, const B& b) {
 
 // [t, n + z] -> [t, count]: neighbouring columns; all of them if the layer has no zero experts.
 template <expression A>
-struct column_range : expression_base {
-  using scalar = typename A::scalar;
+struct column_range : composed_of<A> {
   static constexpr extent rank = A::rank;
 
   A a;
@@ -41,8 +40,7 @@ auto columns_if(bool condition, const A& a, extent first, extent count) {
 }
 
 template <expression A>
-struct own_columns : expression_base {
-  using scalar = typename A::scalar;
+struct own_columns : composed_of<A> {
   static constexpr extent rank = A::rank;
 
   A a;
