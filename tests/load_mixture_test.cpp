@@ -91,6 +91,16 @@ TEST_CASE("each family has the outputs of transformers, in both of its layouts",
   CHECK(count == 102);
 }
 
+// transformers 5.24.0 saves a Hunyuan 4 whose shared expert had a gate_proj with a linear_gate.
+TEST_CASE("a Hunyuan 4 that transformers has saved is read, too", "[load_mixture]") {
+  const auto a = load_mixture(home / "hy_v4", 1), b = load_mixture(home / "hy_v4_saved", 1);
+  REQUIRE(!a.shared.activated.empty());
+  CHECK(std::ranges::equal(a.shared.activated, b.shared.activated));
+  CHECK(std::ranges::equal(a.shared.linear, b.shared.linear));
+  const auto x = io::safetensors::read(home / "hy_v4.io.safetensors").get<float, 2>("x", {all, all});
+  CHECK(std::ranges::equal(evaluate(a(x)), evaluate(b(x))));
+}
+
 TEST_CASE("the sparse mixer of Phi-3.5-MoE has its jitter, and two experts", "[load_mixture]") {
   const auto weights_of = [](const char* name) {
     const auto x = io::safetensors::read(home / (std::string(name) + ".io.safetensors"))

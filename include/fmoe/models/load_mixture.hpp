@@ -119,9 +119,11 @@ class mixture_reader {
     to.output_bias = stored(biases(names_->output_bias, width, 0, false), 1);
     if (contains(names_->shared_output)) {
       const bool is_one = is_gated && names_->shared_linear.empty();
-      const std::string_view shared_linear =
-          is_one ? names_->shared_activated : names_->shared_linear;
-      to.shared.activated = stored(transposed<number>(names_->shared_activated, 0, is_one), 0);
+      const std::string_view shared_activated = contains(names_->saved_shared_activated)
+                                                    ? names_->saved_shared_activated
+                                                    : names_->shared_activated;
+      const std::string_view shared_linear = is_one ? shared_activated : names_->shared_linear;
+      to.shared.activated = stored(transposed<number>(shared_activated, 0, is_one), 0);
       if (is_gated) to.shared.linear = stored(transposed<number>(shared_linear, 1, is_one), 0);
       to.shared.output = stored(transposed<number>(names_->shared_output), 0);
       to.shared_gate = vector(names_->shared_gate, width_);

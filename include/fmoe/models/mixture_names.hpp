@@ -27,6 +27,7 @@ struct mixture_names {
   // Of the shared expert; without `shared_linear` the gate and the linear part are one after other,
   // or it has no gate, as the others.
   std::string_view shared_activated = {}, shared_linear = {}, shared_output = {}, shared_gate = {};
+  std::string_view saved_shared_activated = {};  // by which transformers saves shared_activated
   std::string_view latent_down = {}, latent_up = {};  // what experts of a latent are between
 };
 
@@ -93,6 +94,14 @@ inline constexpr mixture_names qwen3_vl_names[] = {in_mlp(), joined_in_mlp(), []
 inline constexpr mixture_names deepseek_names[] = {
     with_shared(with_balance(in_mlp(), "mlp.gate.e_score_correction_bias")),
     with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
+// transformers 5.24 reads the gate of the shared expert by both names, and saves it by the second.
+inline constexpr mixture_names hy_v4_names[] = {[] {
+                                                  mixture_names names = deepseek_names[0];
+                                                  names.saved_shared_activated =
+                                                      "mlp.shared_experts.linear_gate.weight";
+                                                  return names;
+                                                }(),
+                                                deepseek_names[1]};
 inline constexpr mixture_names bailing_names[] = {
     with_shared(with_balance(in_mlp(), "mlp.gate.expert_bias")), deepseek_names[1]};
 inline constexpr mixture_names laguna_names[] = {
