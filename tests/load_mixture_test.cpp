@@ -332,6 +332,9 @@ TEST_CASE("what a family does not do is refused", "[load_mixture]") {
   has(refused("phimoe", R"({"model_type": "phimoe", "num_experts_per_tok": 2,
                          "router_jitter_noise": 1.0})"),
       "\"router_jitter_noise\" = \"1.0\", which is not at least 0 and below 1");
+  has(refused("phimoe", R"({"model_type": "phimoe", "num_experts_per_tok": 2,
+                         "router_jitter_noise": -0.01})"),
+      "\"router_jitter_noise\" = \"-0.01\", which is not at least 0 and below 1");
   has(refused("step3p5", R"({"model_type": "step3p5", "num_experts_per_tok": 2,
                           "swiglu_limits": [null, -7]})"),
       "\"swiglu_limits\" = \"-7\", which is no limit of hidden units");
