@@ -27,8 +27,11 @@ level_result run_layer() {
   const auto with = [&](const auto& w) { add(evaluate<Arch>(einsum<"ti,ih->th">(x, w))); };
   parameter<bf16, 2> brief(m.encoder.shape());
   parameter<f16, 2> half(m.encoder.shape());
-  std::copy_n(m.encoder.data(), brief.size(), brief.data());
-  std::copy_n(m.encoder.data(), half.size(), half.data());
+  const auto rounded = [&]<class T>(parameter<T, 2>& to) {
+    std::transform(m.encoder.begin(), m.encoder.end(), to.begin(), [](float v) { return T(v); });
+  };
+  rounded(brief);
+  rounded(half);
   with(brief);
   with(half);
   with(quantized<q8>(m.encoder, 0));
