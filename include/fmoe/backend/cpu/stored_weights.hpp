@@ -210,15 +210,15 @@ void use_weights() {
 }
 #endif
 
-// What this program does with weights of a type that is_widened_as_read. Throws value_error if no
-// leaf of its expressions has this type.
+// What this program does with weights of a type that is_widened_as_read. Throws value_error if
+// nobody called use_weights for it.
 template <class T, class Arch>
 const stored_weights<T>& stored_weights_as(dtype type) {
   if constexpr (std::is_same_v<T, float>) {
     if (type != dtype::float32) {
       const stored_weights<float>* const found = narrow_weights<Arch>(type);
-      expects<value_error>(found != nullptr, "[compile] the program has no kernels for weights of ",
-                           name_of(type), ": no typed expression of it has such a tensor");
+      expects<value_error>(found != nullptr, "use_weights gave this program no kernels of ",
+                           name_of(type));
       return *found;
     }
   }
