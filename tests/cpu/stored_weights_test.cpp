@@ -10,6 +10,7 @@ using namespace fmoe::test;
 using arch = cpu::native_arch;
 
 TEST_CASE("there are functions for each type that is widened when it is read", "[cpu]") {
+  cpu::use_weights<float, cpu::native, all_types>();
   const auto rows = [](dtype type) {
     return cpu::stored_weights_as<float, arch>(type).panel_rows(plan::row_rounding::none, 70);
   };

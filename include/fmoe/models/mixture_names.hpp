@@ -95,13 +95,12 @@ inline constexpr mixture_names deepseek_names[] = {
     with_shared(with_balance(in_mlp(), "mlp.gate.e_score_correction_bias")),
     with_shared(with_balance(joined_in_mlp(), "mlp.gate.e_score_correction_bias"))};
 // transformers 5.24 reads the gate of the shared expert by both names, and saves it by the second.
-inline constexpr mixture_names hy_v4_names[] = {[] {
-                                                  mixture_names names = deepseek_names[0];
-                                                  names.saved_shared_activated =
-                                                      "mlp.shared_experts.linear_gate.weight";
-                                                  return names;
-                                                }(),
-                                                deepseek_names[1]};
+constexpr mixture_names with_saved_gate(mixture_names names) {
+  names.saved_shared_activated = "mlp.shared_experts.linear_gate.weight";
+  return names;
+}
+inline constexpr mixture_names hy_v4_names[] = {with_saved_gate(deepseek_names[0]),
+                                                with_saved_gate(deepseek_names[1])};
 inline constexpr mixture_names bailing_names[] = {
     with_shared(with_balance(in_mlp(), "mlp.gate.expert_bias")), deepseek_names[1]};
 inline constexpr mixture_names laguna_names[] = {

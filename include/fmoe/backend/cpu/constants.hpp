@@ -168,6 +168,7 @@ class constants {
   // The type of the numbers in panels: the leaf's own if they fit, or T.
   static dtype type_of_panels(const step_plan& p, const packed_weight& w, const ir::leaf_node& l) {
     if (!is_widened_as_read<T, Arch>(l.type)) return dtype_of<T>;
+    if (!is_quantized_type(l.type)) return l.type;  // refresh allocates nothing
     const auto depth = offsets(w.depth);
     const bool fits =
         stored_as(l.type).fits_panels({l.numbers(), depth, {}, {}, w.rounding}, p.sum_block);

@@ -26,7 +26,8 @@ struct weights_to_pack {
 
 template <class T>
 struct stored_weights {
-  // Can panels hold the weights as they are stored, where sums are cut into blocks of so many k?
+  // Can panels hold weights of 8 bits as they are stored, where sums are cut into blocks of so many
+  // k?
   bool (*fits_panels)(const weights_to_pack&, extent sum_block);
   // Can a gather read the rows of a table as they are stored?
   bool (*fits_table)(const stored_numbers&);
