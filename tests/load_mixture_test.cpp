@@ -97,7 +97,8 @@ TEST_CASE("a Hunyuan 4 that transformers has saved is read, too", "[load_mixture
   REQUIRE(!a.shared.activated.empty());
   CHECK(std::ranges::equal(a.shared.activated, b.shared.activated));
   CHECK(std::ranges::equal(a.shared.linear, b.shared.linear));
-  const auto x = io::safetensors::read(home / "hy_v4.io.safetensors").get<float, 2>("x", {all, all});
+  const auto x =
+      io::safetensors::read(home / "hy_v4.io.safetensors").get<float, 2>("x", {all, all});
   CHECK(std::ranges::equal(evaluate(a(x)), evaluate(b(x))));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmoe/backend/cpu/stored_weights.hpp>
+#include <fmoe/backend/cpu/use_weights.hpp>
 
 #include "../support/catch.hpp"
 

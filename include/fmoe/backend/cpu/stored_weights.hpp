@@ -12,7 +12,6 @@
 #include <fmoe/backend/cpu/kernels/int8_product.hpp>
 #include <fmoe/backend/cpu/kernels/sample.hpp>
 #include <fmoe/backend/cpu/parallel.hpp>
-#include <fmoe/backend/cpu/use_weights.hpp>
 #include <fmoe/plan/plan.hpp>
 
 namespace fmoe::cpu {
@@ -198,16 +197,6 @@ inline std::atomic<const stored_weights<float>*> narrow_weights_in_program[dtype
 template <class Arch>
 const stored_weights<float>* narrow_weights(dtype type) {
   return narrow_weights_in_program<Arch>[static_cast<extent>(type)];
-}
-
-template <class T, class Level, type_set Types>
-void use_weights() {
-  if constexpr (std::is_same_v<T, float>)
-    for_narrow_types<native_arch>([]<class S>(S*) {
-      if constexpr ((Types & type_bit<S>) != 0)
-        narrow_weights_in_program<native_arch>[static_cast<extent>(dtype_of<S>)] =
-            &stored_weights_of<float, S, native_arch>();
-    });
 }
 #endif
 

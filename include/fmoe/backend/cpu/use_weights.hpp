@@ -15,9 +15,9 @@ void use_weights();
 
 }  // namespace fmoe::cpu
 
-#if defined(FMOE_SEPARATE_COMPILATION)
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/backend/cpu/use_weights-inl.hpp>
+#else
 template <class T, class Level, fmoe::detail::type_set Types>
 void fmoe::cpu::use_weights() {}
-#else
-#include <fmoe/backend/cpu/stored_weights.hpp>
 #endif
