@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/backend/cpu/stored_weights.hpp>
 #include <fmoe/backend/cpu/use_weights.hpp>
 
