@@ -116,8 +116,10 @@ std::vector<double> slopes_of_mixer(std::span<const double> x, std::span<const d
     double sum = 0;
     std::vector<extent> members;
     for (const extent i : left)
-      if (x[best] == x[i] || (x[best] - x[i]) / std::max(std::abs(x[i]), x[best]) <= 2 * jitter)
-        members.push_back(i), sum += std::exp(x[i] - x[best]);
+      if (x[best] == x[i] || (x[best] - x[i]) / std::max(std::abs(x[i]), x[best]) <= 2 * jitter) {
+        members.push_back(i);
+        sum += std::exp(x[i] - x[best]);
+      }
     const double weight = 1 / sum;
     for (const extent i : members)
       slopes[i] += c[best] * weight * ((i == best) - std::exp(x[i] - x[best]) / sum);
