@@ -25,6 +25,7 @@ class constants {
   constants(const step_plan& p, std::span<const ir::leaf_node> leaves)
       : computed_(p.constants * sizeof(T)),
         leaves_(p.storages.size()),
+        tables_(p.storages.size()),
         narrow_(p.storages.size()),
         widens_(p.storages.size()),
         types_(p.weights.size()),
@@ -50,19 +51,9 @@ class constants {
   void read_leaf(extent s, const ir::leaf_node& l) {
     origins_[s].data = l.may_change && copies_[s] != nullptr ? copied(s, l) : l.data;
     if (l.type == dtype_of<T>) leaves_[s] = static_cast<const T*>(origins_[s].data->data());
-    if (!widens_[s]) return;
-    const auto copy = [&](void* to) {
-      copy_numbers(l.numbers(), reinterpret_cast<T*>(static_cast<memory*>(to)->data()));
-    };
-    const auto make = [&] {
-      auto block = std::make_shared<memory>(element_count(l.shape) * sizeof(T));
-      copy(block.get());
-      return block;
-    };
-    std::string key;
-    if (l.parameter) key = of_leaf(std::to_string(element_count(l.shape)), l);
-    renew(l, key, kept_[s], make, copy);
-    leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
+    if (widens_[s]) widen_leaf(s, l);
+    tables_[s] = narrow_[s] ? weight_table<T>{&stored_as(l.type), origins_[s].numbers()}
+                            : table_of(leaves_[s]);
   }
 
   // Gives up the leaves of which only packed copies are read, once all are packed.
@@ -106,11 +97,7 @@ class constants {
   }
 
   // The leaf as it is stored, if gathers can read it so, otherwise as Ts.
-  weight_table<T> table(extent storage) const {
-    const ir::leaf_node& l = origins_[storage];
-    if (!narrow_[storage]) return table_of(leaves_[storage]);
-    return {&stored_as(l.type), l.numbers()};
-  }
+  const weight_table<T>& table(extent storage) const { return tables_[storage]; }
   static weight_table<T> table_of(const T* numbers) {
     return {&stored_as(dtype_of<T>), {dtype_of<T>, numbers, 0, {}}};
   }
@@ -158,6 +145,21 @@ class constants {
   }
 
  private:
+  void widen_leaf(extent s, const ir::leaf_node& l) {
+    const auto copy = [&](void* to) {
+      copy_numbers(l.numbers(), reinterpret_cast<T*>(static_cast<memory*>(to)->data()));
+    };
+    const auto make = [&] {
+      auto block = std::make_shared<memory>(element_count(l.shape) * sizeof(T));
+      copy(block.get());
+      return block;
+    };
+    std::string key;
+    if (l.parameter) key = of_leaf(std::to_string(element_count(l.shape)), l);
+    renew(l, key, kept_[s], make, copy);
+    leaves_[s] = reinterpret_cast<const T*>(static_cast<const memory*>(kept_[s].get())->data());
+  }
+
   static extent panel_bytes(const packed_weight& w, const stored_weights<T>& as) {
     return divide_up(w.N, panel_width<T, Arch>) *
            as.kernels(w.rounding).bytes(as.panel_rows(w.rounding, w.K));
@@ -284,9 +286,10 @@ class constants {
   };
 
   memory computed_;
-  vector<const T*> leaves_;  // by storage
-  vector<bool> narrow_;      // by storage: only panels and tables read it, in its 16 or 8 bits
-  vector<bool> widens_;      // by storage: steps read a copy in the arithmetic type
+  vector<const T*> leaves_;         // by storage
+  vector<weight_table<T>> tables_;  // by storage, so that a call reads one line of the cache
+  vector<bool> narrow_;  // by storage: only panels and tables read it, in its 16 or 8 bits
+  vector<bool> widens_;  // by storage: steps read a copy in the arithmetic type
   vector<const stored_weights<T>*> types_;  // by weight: of what its panels hold
   vector<gemm_panels<T>> panels_;
   vector<std::shared_ptr<const void>> kept_;  // by storage: widened leaves

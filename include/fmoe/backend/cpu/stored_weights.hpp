@@ -50,8 +50,8 @@ struct stored_weights {
 // Such a table, and what reads it.
 template <class T>
 struct weight_table {
-  const stored_weights<T>* as;
-  stored_numbers numbers;
+  const stored_weights<T>* as = nullptr;
+  stored_numbers numbers{};
 };
 
 inline quantized_layout layout_of(const stored_numbers& n) { return {n.type, n.size, n.axis}; }
