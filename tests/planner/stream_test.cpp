@@ -20,12 +20,13 @@ lines streamed(Build build, planner::plan_options options = machine_options(), e
   fuse(p);
   cpu::gather_loops(p, options);
   const auto all = describe(p);
+  const planner::program_index index(p);
   lines r;
   for (const plan::stream_loop& l : cpu::streams(p, options, tile)) {
     std::string s = l.label + (' ' + std::to_string(l.length)) + " by " + std::to_string(l.chunk);
     for (const extent o : l.operations) s += "; " + all[o];
     for (const planner::value_id v : l.values)
-      CHECK(std::ranges::count(l.operations, p.producer(v).value()) == 1);
+      CHECK(std::ranges::count(l.operations, index.producer(v).value()) == 1);
     r.push_back(std::move(s));
   }
   return r;

@@ -195,8 +195,9 @@ class plan_layout {
   void make_sparse(selection_sum_step& s, value_id v) {
     constexpr extent least = 16;
     const auto result = tiling_.places.shared.output_of(v);
+    const auto reads_v = [&](const operation& o) { return planner::program::reads(o, v) > 0; };
     const bool may_be = result && *result < options_.tables.size() && options_.kernels.compacts &&
-                        program_.uses(v) == 1 && s.N >= least;
+                        s.N >= least && std::ranges::none_of(program_.operations, reads_v);
     if (!may_be) return;
     const std::span<const extent> table = options_.tables[*result];
     for (extent axis = 0; axis < table.size(); ++axis) {

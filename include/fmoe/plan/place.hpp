@@ -109,6 +109,17 @@ inline bool shares_group(const planner::program& p, const planner::plan_options&
          shares_experts(static_cast<double>(g.experts), o.threads);
 }
 
+// True if the rows of v, one for each token, outlive the pass over the tiles that makes them.
+inline bool spans_stages(const planner::program& p, const planner::program_index& index,
+                         planner::value_id v) {
+  const auto maker = index.producer(v);
+  if (!maker || index.is_result(v)) return false;
+  if (p.runs_per_call(p.operations[*maker])) return true;
+  return std::ranges::any_of(index.readers(v), [&](extent k) {
+    return index.stage(k) != index.stage(*maker) || p.runs_per_call(p.operations[k]);
+  });
+}
+
 inline placement placed(const planner::program& p, const planner::plan_options& options,
                         const vector<stream_loop>& loops, extent tile) {
   struct life {
@@ -121,6 +132,7 @@ inline placement placed(const planner::program& p, const planner::plan_options& 
   placement result;
   result.shared = shared_storages(p);
   const shared_storages& shared = result.shared;
+  const planner::program_index index(p);
   list_by<planner::value_id, life> life_of(p.values.size());  // of each home
   for (extent k = 0; k < p.operations.size(); ++k) {
     const stream_loop* l = loop_of(loops, k);
@@ -154,7 +166,7 @@ inline placement placed(const planner::program& p, const planner::plan_options& 
       result.once += row.width;
       continue;
     }
-    if (p.spans_stages(v)) {
+    if (spans_stages(p, index, v)) {
       result.spans[v] = true;
       row.offset = result.call;
       result.call += row.width;
@@ -162,23 +174,17 @@ inline placement placed(const planner::program& p, const planner::plan_options& 
     }
     l.size = row.width *
              (result.listed[v] != 0 ? tile * result.listed[v] : rows_of_tile(p, options, tile, v));
-    lives.insert(
-        std::ranges::find_if(lives, [&](const life& other) { return other.size < l.size; }), l);
+    lives.push_back(l);
   }
-  for (extent i = 0; i < lives.size(); ++i) {
-    life& l = lives[i];
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (extent j = 0; j < i; ++j) {
-        const life& other = lives[j];
-        const bool together = other.from <= l.to && l.from <= other.to;
-        const bool overlaps =
-            other.offset < l.offset + l.size && l.offset < other.offset + other.size;
-        if (!together || !overlaps) continue;
-        l.offset = other.offset + other.size;
-        moved = true;
-      }
+  std::ranges::stable_sort(lives, std::ranges::greater(), &life::size);
+  vector<life> found;  // those that have an offset, by offset
+  for (life& l : lives) {
+    for (const life& other : found) {
+      if (other.offset >= l.offset + l.size) break;
+      const bool together = other.from <= l.to && l.from <= other.to;
+      if (together) l.offset = std::max(l.offset, other.offset + other.size);
     }
+    found.insert(std::ranges::upper_bound(found, l.offset, {}, &life::offset), l);
     result.rows[l.value].offset = l.offset;
     result.arena = std::max(result.arena, l.offset + l.size);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <fmoe/plan/rounding.hpp>
+#include <fmoe/planner/program_index.hpp>
 
 namespace fmoe::plan {
 
@@ -20,8 +21,7 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
                         const planner::operation& product) {
   // The bound of the error is proven up to this depth.
   constexpr extent most_depth = extent{1} << 22;
-  if (!planner::is<planner::select_op>(select) || !planner::is<planner::gemm_op>(product))
-    return false;
+  if (!planner::is<planner::gemm_op>(product)) return false;
   const selection_rule& rule = planner::as<planner::select_op>(select).rule;
   const bool is_plain_top_k =
       rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
@@ -45,14 +45,16 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
 inline void screen(planner::program& p, const planner::plan_options& o, extent tokens) {
   const bool is_wanted = o.shape.screen && !o.naive;
   if (!is_wanted || o.kernels.screen_size == nullptr) return;
+  const planner::program_index index(p);
   for (extent i = 0; i < p.operations.size(); ++i) {
     planner::operation& select = p.operations[i];
+    if (!planner::is<planner::select_op>(select)) continue;
     const planner::value_id scores = select.in[0].value;
-    const auto maker = p.producer(scores);
-    const bool is_only_here = p.uses(scores) == 1 && !p.is_result(scores);
+    const auto maker = index.producer(scores);
+    const bool is_only_here = index.readers(scores).size() == 1 && !index.is_result(scores);
     if (!maker || !is_only_here) continue;
-    if (p.stage(*maker) != p.stage(i)) continue;
-    const planner::operation product = p.operations[*maker];
+    if (index.stage(*maker) != index.stage(i)) continue;
+    const planner::operation& product = p.operations[*maker];
     if (!is_screened(p, select, product)) continue;
     if (rounding_of(p, o, product) != row_rounding::none) continue;
     planner::value scratch;
@@ -61,9 +63,9 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     select.what = planner::screen_op{planner::as<planner::select_op>(select).rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
-    p.erase(*maker);
-    --i;
+    p.take(*maker);
   }
+  p.close_gaps();
 }
 
 }  // namespace fmoe::plan

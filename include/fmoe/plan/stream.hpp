@@ -8,7 +8,7 @@
 
 #include <fmoe/base/vector.hpp>
 #include <fmoe/planner/options.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/planner/program_index.hpp>
 
 namespace fmoe::plan {
 
@@ -24,8 +24,10 @@ class stream_search {
   using value_id = planner::value_id;
 
  public:
-  stream_search(const planner::program& p, const planner::plan_options& o, extent tile)
+  stream_search(const planner::program& p, const planner::program_index& index,
+                const planner::plan_options& o, extent tile)
       : program_(p),
+        index_(index),
         options_(o),
         tile_(tile),
         taken_(p.operations.size(), false) {}
@@ -34,8 +36,8 @@ class stream_search {
   std::optional<stream_loop> find(extent maker) const {
     const value_id v = op(maker).out.value;
     const planner::value& x = program_[v];
-    if (!free(maker, maker) || !makes(op(maker))) return std::nullopt;
     if (x.size() * tile_ * options_.element_bytes <= options_.shape.streamed) return std::nullopt;
+    if (!free(maker, maker) || !makes(op(maker))) return std::nullopt;
     stream_loop loop{op(maker).out.labels[0], x.shape[0], 0, {maker}, {v}};
     if (!add_readers(loop)) return std::nullopt;
     add_makers(loop);
@@ -82,7 +84,7 @@ class stream_search {
   // True if the operation may join a loop that contains `other`.
   bool free(extent k, extent other) const {
     if (op(k).in_group() || taken_[k]) return false;
-    return program_.stage(k) == program_.stage(other);
+    return index_.stage(k) == index_.stage(other);
   }
 
   // True if the operation can make its result in chunks of the first axis.
@@ -90,7 +92,7 @@ class stream_search {
     const planner::value& v = program_[o.out.value];
     const bool is_row = v.per_token() && !v.selection && !v.shape.empty();
     if (!is_row || o.start != value_id::none) return false;
-    if (program_.is_result(o.out.value)) return false;
+    if (index_.is_result(o.out.value)) return false;
     if (planner::is<planner::gemm_op>(o)) return !has(o.in[0].labels, o.out.labels[0]);
     return planner::is<planner::batched_op>(o) ||
            (planner::is<planner::pointwise_op>(o) && !program_[o.in[0].value].leaf);
@@ -142,15 +144,15 @@ class stream_search {
   // Adds all operations that read the values of the loop, all the way down. Returns false if one
   // needs a whole value.
   bool add_readers(stream_loop& loop) const {
-    for (extent i = 0; i < loop.values.size(); ++i)
-      for (extent k = 0; k < program_.operations.size(); ++k) {
-        const value_id v = loop.values[i];
-        if (program_.reads(op(k), v) == 0) continue;
+    for (extent i = 0; i < loop.values.size(); ++i) {
+      const value_id v = loop.values[i];
+      for (const extent k : index_.readers(v)) {
         if (contains(loop.operations, k) || !free(k, loop.operations[0])) return false;
         if (hands_on(op(k), v)) loop.values.push_back(op(k).out.value);
         else if (!takes(op(k), v)) return false;
         loop.operations.push_back(k);
       }
+    }
     return true;
   }
 
@@ -173,9 +175,9 @@ class stream_search {
         if (p.other != value_id::none && carries(p.other, o.out.value)) from.push_back(p.other);
       for (const value_id w : from) {
         const planner::value& x = program_[w];
-        const auto q = program_.producer(w);
+        const auto q = index_.producer(w);
         const bool is_row = q && x.per_token() && !x.selection;
-        const bool is_only_here = program_.uses(w) == 1 && !contains(loop.values, w);
+        const bool is_only_here = index_.uses(w) == 1 && !contains(loop.values, w);
         if (!is_row || !is_only_here) continue;
         if (!makes(op(*q)) || !free(*q, loop.operations[0])) continue;
         loop.operations.push_back(*q);
@@ -206,6 +208,7 @@ class stream_search {
   }
 
   const planner::program& program_;
+  const planner::program_index& index_;
   const planner::plan_options& options_;
   extent tile_;
   vector<bool> taken_;
@@ -215,7 +218,8 @@ class stream_search {
 inline vector<stream_loop> streams(const planner::program& p, const planner::plan_options& o,
                                    extent tile) {
   vector<stream_loop> loops;
-  stream_search search(p, o, tile);
+  const planner::program_index index(p);
+  stream_search search(p, index, o, tile);
   for (extent k = 0; k < p.operations.size(); ++k)
     if (auto loop = search.find(k); loop && search.in_order(*loop)) {
       search.take(*loop);
@@ -227,10 +231,11 @@ inline vector<stream_loop> streams(const planner::program& p, const planner::pla
 // Brings the operations of a loop together if others that read its results stand between them:
 // those move behind the loop.
 inline void gather_loops(planner::program& p, const planner::plan_options& o) {
+  planner::program_index index(p);
+  const stream_search search(p, index, o, o.shape.tile);
   for (const planner::value_id v : p.values.ids()) {
-    const auto maker = p.producer(v);
+    const auto maker = index.producer(v);
     if (!maker) continue;
-    const stream_search search(p, o, o.shape.tile);
     const auto loop = search.find(*maker);
     if (!loop || search.in_order(*loop)) continue;
     const extent first = loop->operations.front(), end = loop->operations.back() + 1;
@@ -250,6 +255,7 @@ inline void gather_loops(planner::program& p, const planner::plan_options& o) {
     auto at = std::ranges::copy(before, passed.begin()).out;
     at = std::ranges::copy(inside, at).out;
     std::ranges::copy(behind, at);
+    index = planner::program_index(p);
   }
 }
 

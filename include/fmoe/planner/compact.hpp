@@ -286,7 +286,7 @@ class compaction : compact_search {
   // those of the forward pass do.
   void put(const operation& o, const use& x, const use& weight) {
     const char expert = label_of(x);
-    const auto maker = program_.producer(x.value);
+    const auto maker = index_.producer(x.value);
     const auto weighted = maker ? as_weighted(program_.operations[*maker]) : std::nullopt;
     use rows = x;
     const bool is_weighted = weighted && p_[weighted->weights.value].per_token() &&
@@ -360,6 +360,7 @@ class compaction : compact_search {
 };
 
 inline void compact(program& p, const machine& m) {
+  if (std::ranges::none_of(p.operations, is<token_sum_op>)) return;  // no backward pass
   for (extent i = 0; i < p.operations.size(); ++i) {
     const operation& o = p.operations[i];
     if (!is<select_op>(o) || !p[o.out.value].selection) continue;

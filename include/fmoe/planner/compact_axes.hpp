@@ -7,13 +7,16 @@
 #include <optional>
 
 #include <fmoe/base/vector.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/planner/program_index.hpp>
 
 namespace fmoe::planner {
 
 class compact_axes {
  public:
-  compact_axes(const program& p, value_id selection) : program_(p), selection_(selection) {
+  compact_axes(const program& p, value_id selection)
+      : program_(p),
+        index_(p),
+        selection_(selection) {
     extent n = 0;
     for (const value_id v : p.values.ids()) {
       first_.push_back(n);
@@ -75,7 +78,7 @@ class compact_axes {
   // True if the operation selects the entries of the selection, perhaps with other weights.
   bool is_family(const operation& o) const {
     if (o.out.value == selection_) return true;
-    const operation& base = program_.operations[*program_.producer(selection_)];
+    const operation& base = program_.operations[*index_.producer(selection_)];
     if (is<select_op>(o) && is<select_op>(base)) {
       selection_rule a = as<select_op>(o).rule, b = as<select_op>(base).rule;
       const bool leaves_zeros_out =  // numbers of 0 are no entries of either
@@ -93,7 +96,7 @@ class compact_axes {
     return is_counted && (rule().keeps_zeros || !is_sparse(rule().weights));
   }
   const selection_rule& rule() const {
-    return as<select_op>(program_.operations[*program_.producer(selection_)]).rule;
+    return as<select_op>(program_.operations[*index_.producer(selection_)]).rule;
   }
 
   static char free_letter(std::string_view used) {
@@ -103,6 +106,7 @@ class compact_axes {
   }
 
   const program& program_;
+  program_index index_;
   value_id selection_;
 
  private:

@@ -141,7 +141,7 @@ class compact_search : protected compact_axes {
     if (fills_places()) return true;
     if (q.what == pass_kind::map) return keeps_zero(q.f) || is_bounded(q.f);
     if (q.what != pass_kind::divide) return true;
-    const auto maker = program_.producer(q.other);
+    const auto maker = index_.producer(q.other);
     if (!maker || !is<pointwise_op>(program_.operations[*maker])) return false;
     const number_function& f = program_.operations[*maker].passes.back().f;
     return f.own == nullptr && f.fn == pointwise::at_least && f.parameter > 0;
@@ -249,14 +249,13 @@ class compact_search : protected compact_axes {
     for (extent k = program_.operations.size(); k-- > 0;) {
       const operation& o = program_.operations[k];
       const value_id v = o.out.value;
-      if (zero_[v] || program_.is_result(v) || form_of(o) == form::none) continue;
+      if (zero_[v] || index_.is_result(v) || form_of(o) == form::none) continue;
       bool needed = true;
       for (const use& u : o.in) needed = needed && !is_sum_of_heads(u.value);
       for (const pass& q : o.passes)
         needed = needed && (q.other == value_id::none || !is_sum_of_heads(q.other));
-      for (extent r = k + 1; r < program_.operations.size() && needed; ++r)
-        if (program_.reads(program_.operations[r], v) > 0)
-          needed = restricts(program_.operations[r], v);
+      for (const extent r : index_.readers(v))
+        needed = needed && restricts(program_.operations[r], v);
       needed_[v] = needed;
     }
   }
@@ -277,9 +276,8 @@ class compact_search : protected compact_axes {
     for (const operation& o : program_.operations) {
       const value_id v = o.out.value;
       if (!zero_[v] || is_scalar(v) || program_[v].selection) continue;
-      bool fits = !program_.is_result(v);
-      for (const operation& r : program_.operations)
-        if (program_.reads(r, v) > 0) fits = fits && takes_rows(r);
+      bool fits = !index_.is_result(v);
+      for (const extent r : index_.readers(v)) fits = fits && takes_rows(program_.operations[r]);
       if (fits) continue;
       banned_[v] = true;
       return true;

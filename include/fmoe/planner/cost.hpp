@@ -5,7 +5,7 @@
 #include <map>
 
 #include <fmoe/planner/cost_figures.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/planner/program_index.hpp>
 #include <fmoe/planner/tokens.hpp>
 
 namespace fmoe::planner {
@@ -14,6 +14,7 @@ class cost_counter {
  public:
   cost_counter(const program& p, extent tokens, extent element_bytes)
       : program_(p),
+        index_(p),
         tokens_(static_cast<double>(tokens)),
         element_bytes_(static_cast<double>(element_bytes)) {
     for (const operation& o : program_.operations) count(o);
@@ -82,8 +83,9 @@ class cost_counter {
     }
     bool read_by_tokens = false;
     double rows = 0;  // the rows that gathers touch
-    for (const operation& o : program_.operations) {
-      if (program_.reads(o, v) == 0 || program_[o.out.value].is_constant()) continue;
+    for (const extent k : index_.readers(v)) {
+      const operation& o = program_.operations[k];
+      if (program_[o.out.value].is_constant()) continue;
       read_by_tokens = true;
       rows = std::max(rows, touched(o, v));
     }
@@ -122,6 +124,7 @@ class cost_counter {
   }
 
   const program& program_;
+  program_index index_;
   double tokens_, element_bytes_;
 };
 

@@ -10,14 +10,14 @@
 #include <utility>
 
 #include <fmoe/base/vector.hpp>
-#include <fmoe/planner/program.hpp>
+#include <fmoe/planner/program_index.hpp>
 
 namespace fmoe::planner {
 
 class grouping {
  public:
   // `meeting` is the operation that multiplies selection and values, if it is the head of a group.
-  grouping(program& p, extent meeting) : program_(p) {
+  grouping(program& p, const program_index& index, extent meeting) : program_(p), index_(index) {
     const operation& product = p.operations[meeting];
     if (!is<product_op>(product) || product.in[0].labels.size() != 1) return;
     const use &scores = product.in[0], &values = product.in[1];
@@ -29,8 +29,8 @@ class grouping {
     if (!is_selection || !is_row) return;
     const bool has_expert = std::ranges::count(values.labels, expert) == 1;
     if (!has_expert || product.out.labels.size() != values.labels.size()) return;
-    if (p.uses(made) != 1 || p.is_result(made)) return;
-    const extent reader = *p.consumer(made);
+    if (index.readers(made).size() != 1 || index.is_result(made)) return;
+    const extent reader = index.readers(made).front();
     const operation sum = p.operations[reader];
     if (!multiplies_constant(p, sum) || sum.in[0].value != made) return;
     const char label = sum.in[0].labels[product.out.labels.find(expert)];
@@ -53,9 +53,8 @@ class grouping {
     operation put{
         .what = put_op{}, .in = {{result, sum.out.labels}, scores}, .out = sum.out, .group = id_};
     body_.push_back(std::move(put));
-    p.erase(reader);
-    p.operations.insert(p.operations.begin() + static_cast<std::ptrdiff_t>(reader), body_.begin(),
-                        body_.end());
+    const auto at = p.operations.begin() + static_cast<std::ptrdiff_t>(reader);
+    p.operations.insert(p.operations.erase(at), body_.begin(), body_.end());
     remove_unread(program_);
     found_ = true;
   }
@@ -118,13 +117,13 @@ class grouping {
   // the first, so that all that read a value are seen before it: the group repeats them.
   void find_inside(extent meeting, value_id rows, extent axis) {
     list_by<value_id, std::optional<extent>> axes(program_.values.size());
-    list_by<value_id, int> reads(program_.values.size());
+    list_by<value_id, extent> reads(program_.values.size());
     axes[rows] = axis;
     reads[rows] = 1;  // by the meeting
     for (extent k = meeting; k-- > 0;) {
       const operation& o = program_.operations[k];
       const value_id v = o.out.value;
-      if (!axes[v] || program_.uses(v) != reads[v] || !is_repeatable(o, *axes[v])) continue;
+      if (!axes[v] || index_.uses(v) != reads[v] || !is_repeatable(o, *axes[v])) continue;
       inside_.push_back({v, *axes[v]});
       each_read(o, [&](value_id read) { ++reads[read]; });
       for (const use& u : o.in)
@@ -152,7 +151,7 @@ class grouping {
   // Repeats the operation that makes all of v, if nothing else needs that; otherwise picks from v.
   value_id made_again(value_id v, extent axis) {
     if (std::ranges::count(inside_, std::pair(v, axis)) == 0) return picked(v, axis);
-    operation o = program_.operations[*program_.producer(v)];
+    operation o = program_.operations[*index_.producer(v)];
     const char expert = o.out.labels[axis];
     if (is<product_op>(o) && is_hadamard(o)) o = as_pointwise(std::move(o));
     if (is<pointwise_op>(o)) return pointwise_again(o, axis);
@@ -209,6 +208,7 @@ class grouping {
   }
 
   program& program_;
+  const program_index& index_;  // of the program before the group
   group_id id_ = group_id::none;
   bool found_ = false;
   vector<operation> body_;
@@ -217,7 +217,12 @@ class grouping {
 };
 
 inline void group(program& p) {
-  for (extent i = 0; i < p.operations.size();) i = grouping(p, i).found() ? 0 : i + 1;
+  program_index index(p);
+  for (extent i = 0; i < p.operations.size();) {
+    const bool is_changed = grouping(p, index, i).found();
+    if (is_changed) index = program_index(p);
+    i = is_changed ? 0 : i + 1;
+  }
 }
 
 }  // namespace fmoe::planner

@@ -32,7 +32,9 @@ class lowering {
       id_ = id;
       visit([&](const auto& n) { nodes_.push_back(lower(n)); }, graph_[id_].op);
     }
-    for (const ir::node_id r : results) finish(r, results.size() > 1);
+    auto taken = results.size() > 1 ? read_late(program_)
+                                    : list_by<value_id, bool>(program_.values.size(), false);
+    for (const ir::node_id r : results) finish(r, taken);
   }
 
   program take() { return std::move(program_); }
@@ -376,7 +378,7 @@ class lowering {
   // Makes a result a new value with the graph's order of axes. It is made once for each call if it
   // has no token axis and the program has one. If there are several results, no operation reads one
   // after a barrier or after its pass over the tokens.
-  void finish(ir::node_id result, bool several) {
+  void finish(ir::node_id result, list_by<value_id, bool>& taken) {
     const axis_labels names = letters(result);
     use u = named(result, names);
     axis_labels order;
@@ -385,11 +387,8 @@ class lowering {
     const value& v = program_[u.value];
     const bool has_axis = order.size() < names.size() || !has_tokens_;
     const value_scope wanted = has_axis ? value_scope::token : value_scope::call;
-    const bool leaves_early = several && (std::ranges::any_of(program_.operations, is_barrier) ||
-                                          (v.per_token() && is_read_later(program_, u.value)));
-    const bool taken = program_.is_result(u.value) || leaves_early;
     const bool fits = !v.leaf && v.scope == wanted && u.labels == order;
-    if (!fits || taken) {
+    if (!fits || std::exchange(taken[u.value], true)) {
       u = program_.make(reduce_op{}, {u}, order);
       program_[u.value].scope = wanted;
     }

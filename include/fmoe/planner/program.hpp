@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/labels.hpp>
@@ -58,8 +59,13 @@ struct program {
   extent token_count = 1;    // the tokens of the graph's inputs
 
   value_id add(value v) { return values.add(std::move(v)); }
-  void erase(extent operation) {
-    operations.erase(operations.begin() + static_cast<std::ptrdiff_t>(operation));
+  // Takes an operation out. Its place stays, so that those of others do, until close_gaps().
+  operation take(extent place) {
+    return std::exchange(operations[place], operation{product_op{}, {}, {}});
+  }
+  void close_gaps() {
+    const auto is_gap = [](const operation& o) { return o.out.value == value_id::none; };
+    operations.erase(std::ranges::remove_if(operations, is_gap).begin(), operations.end());
   }
   value& operator[](value_id v) { return values[v]; }
   const value& operator[](value_id v) const { return values[v]; }
@@ -107,53 +113,15 @@ struct program {
     return out;
   }
 
-  bool is_result(value_id v) const { return std::ranges::count(results, v) != 0; }
-
   // Returns how often an operation reads v.
   static int reads(const operation& o, value_id v) {
     int n = 0;
     each_read(o, [&](value_id read) { n += read == v; });
     return n;
   }
-  // Returns how often operations read v; an operation that reads it twice counts twice. Being a
-  // result counts once more.
-  int uses(value_id v) const {
-    int n = is_result(v);
-    for (const operation& o : operations) n += reads(o, v);
-    return n;
-  }
-  // Returns the place of the first operation that reads v, if there is one.
-  std::optional<extent> consumer(value_id v) const {
-    for (extent k = 0; k < operations.size(); ++k)
-      if (reads(operations[k], v) > 0) return k;
-    return {};
-  }
-  // Returns the place of the operation that makes v, which leaves do not have.
-  std::optional<extent> producer(value_id v) const {
-    for (extent k = 0; k < operations.size(); ++k)
-      if (operations[k].out.value == v) return k;
-    return {};
-  }
   // True if the operation runs once for a whole call rather than for each tile of tokens.
   bool runs_per_call(const operation& o) const {
     return is_barrier(o) || (*this)[o.out.value].scope == value_scope::call;
-  }
-  // Returns the first operation at or after this one that runs once a call, which is the same for
-  // operations of one pass over the tiles.
-  extent stage(extent operation) const {
-    while (operation < operations.size() && !runs_per_call(operations[operation])) ++operation;
-    return operation;
-  }
-  // True if the rows of v, one for each token, outlive the pass over the tiles that makes them.
-  bool spans_stages(value_id v) const {
-    const auto maker = producer(v);
-    if (!maker || is_result(v)) return false;
-    if (runs_per_call(operations[*maker])) return true;
-    for (extent k = *maker; k < operations.size(); ++k) {
-      if (reads(operations[k], v) == 0) continue;
-      if (stage(k) != stage(*maker) || runs_per_call(operations[k])) return true;
-    }
-    return false;
   }
 };
 
@@ -204,8 +172,13 @@ inline use in_order(program& p, const use& u, const axis_labels& order,
 
 // Removes the operations whose results nothing reads, also those that only such operations read.
 inline void remove_unread(program& p) {
-  for (extent i = p.operations.size(); i-- > 0;)
-    if (p.uses(p.operations[i].out.value) == 0) p.erase(i);
+  list_by<value_id, bool> is_read(p.values.size(), false);
+  const auto mark = [&](value_id v) { is_read[v] = true; };
+  std::ranges::for_each(p.results, mark);
+  for (extent k = p.operations.size(); k-- > 0;)
+    if (is_read[p.operations[k].out.value]) each_read(p.operations[k], mark);
+    else p.take(k);
+  p.close_gaps();
 }
 
 struct label_groups {

@@ -8,6 +8,7 @@
 
 #include <fmoe/planner/kernel_facts.hpp>
 #include <fmoe/planner/machine.hpp>
+#include <fmoe/planner/program_index.hpp>
 #include <fmoe/planner/skip.hpp>
 
 namespace fmoe::planner {
@@ -21,9 +22,10 @@ struct meeting {
 };
 
 // The selection v = x^0 is made of, which is 1 where x is above 0.
-inline std::optional<value_id> selection_below(const program& p, value_id v) {
-  const auto maker = p.producer(v);
-  if (!maker || p.uses(v) != 1) return {};
+inline std::optional<value_id> selection_below(const program& p, const program_index& index,
+                                               value_id v) {
+  const auto maker = index.producer(v);
+  if (!maker || index.uses(v) != 1) return {};
   const operation& o = p.operations[*maker];
   const bool is_step = is<pointwise_op>(o) && o.passes.size() == 1 &&
                        o.passes[0].what == pass_kind::map &&
@@ -33,20 +35,21 @@ inline std::optional<value_id> selection_below(const program& p, value_id v) {
 }
 
 // Numbers times 1 where a selection is above 0, as gradients are behind top_k of relu.
-inline std::optional<meeting> keeping_in(const program& p, const operation& o) {
+inline std::optional<meeting> keeping_in(const program& p, const program_index& index,
+                                         const operation& o) {
   const bool same_labels = o.in[1].labels == o.in[0].labels && o.out.labels == o.in[0].labels;
   if (!same_labels) return {};
   for (const extent side : {extent{0}, extent{1}})
-    if (const auto selection = selection_below(p, o.in[side].value))
+    if (const auto selection = selection_below(p, index, o.in[side].value))
       return meeting{{*selection, o.in[side].labels}, o.in[1 - side], false, false};
   return {};
 }
 
-inline std::optional<meeting> meeting_in(const program& p, const operation& o,
-                                         const kernel_facts& kernels) {
+inline std::optional<meeting> meeting_in(const program& p, const program_index& index,
+                                         const operation& o, const kernel_facts& kernels) {
   if (!is<product_op>(o)) return std::nullopt;
   if (kernels.samples_kept)
-    if (const auto found = keeping_in(p, o)) return found;
+    if (const auto found = keeping_in(p, index, o)) return found;
   if (p[o.in[0].value].selection) {
     const axis_labels &chosen = o.in[0].labels, &numbers = o.in[1].labels;
     const bool fits = o.out.labels == chosen && !numbers.empty() &&
@@ -57,8 +60,8 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o,
   if (!same_labels || o.out.labels.size() != 1) return std::nullopt;
   for (const extent side : {extent{0}, extent{1}}) {
     const value_id v = o.in[side].value;
-    const auto maker = p.producer(v);
-    if (!maker || p.uses(v) != 1) continue;
+    const auto maker = index.producer(v);
+    if (!maker || index.uses(v) != 1) continue;
     const operation& sum = p.operations[*maker];
     const bool sums_rows = is<reduce_op>(sum) && p[sum.in[0].value].selection &&
                            sum.out.labels == sum.in[0].labels.substr(sum.in[0].labels.size() - 1);
@@ -69,10 +72,9 @@ inline std::optional<meeting> meeting_in(const program& p, const operation& o,
 
 // A product over the axis of the numbers now also sums over the rows of selections: gives them
 // letters that the product does not have yet.
-inline bool sum_rows(program& p, value_id numbers, extent rows) {
-  const auto reader = p.consumer(numbers);
-  if (!reader || p.uses(numbers) != 1) return false;
-  operation& o = p.operations[*reader];
+inline bool sum_rows(program& p, const program_index& index, value_id numbers, extent rows) {
+  if (index.readers(numbers).size() != 1 || index.is_result(numbers)) return false;
+  operation& o = p.operations[index.readers(numbers).front()];
   if (!multiplies_constant(p, o) || o.in[0].value != numbers) return false;
   const char axis = o.in[0].labels[0];
   if (has(o.out.labels, axis) || std::ranges::count(o.in[1].labels, axis) != 1) return false;
@@ -85,8 +87,9 @@ inline bool sum_rows(program& p, value_id numbers, extent rows) {
 }
 
 // Turns the product at `place` into a sample if it can be one. Returns true if something changed.
-inline bool sample_one(program& p, extent place, const machine& m, const kernel_facts& kernels) {
-  const auto found = meeting_in(p, p.operations[place], kernels);
+inline bool sample_one(program& p, const program_index& index, extent place, const machine& m,
+                       const kernel_facts& kernels) {
+  const auto found = meeting_in(p, index, p.operations[place], kernels);
   if (!found) return false;
   const use &selection = found->selection, &numbers = found->numbers;
   const value s = p[selection.value];
@@ -94,8 +97,8 @@ inline bool sample_one(program& p, extent place, const machine& m, const kernel_
   if (s.shape.back() < m.sampled * rows * s.expected) return false;
   vector<pass> passes;
   value_id v = numbers.value;
-  auto maker = p.producer(v);
-  for (; maker && p.uses(v) == 1; maker = p.producer(v)) {
+  auto maker = index.producer(v);
+  for (; maker && index.uses(v) == 1; maker = index.producer(v)) {
     const operation& map = p.operations[*maker];
     if (!is<pointwise_op>(map)) break;
     if (!std::ranges::all_of(map.passes, [](const pass& q) { return q.what == pass_kind::map; }))
@@ -103,7 +106,7 @@ inline bool sample_one(program& p, extent place, const machine& m, const kernel_
     passes.insert(passes.begin(), map.passes.begin(), map.passes.end());
     v = map.in[0].value;
   }
-  if (!maker || p.uses(v) != 1) return false;
+  if (!maker || index.uses(v) != 1) return false;
   const operation& dot = p.operations[*maker];
   if (!multiplies_constant(p, dot) || p[dot.in[0].value].selection) return false;
   const use &x = dot.in[0], &constant = dot.in[1];
@@ -123,7 +126,7 @@ inline bool sample_one(program& p, extent place, const machine& m, const kernel_
       labels_where(selected.labels, [&](char c) { return has(constant.labels, c); }) + x.labels;
   if (order.size() != constant.labels.size()) return false;
   const value_id made = p.operations[place].out.value;
-  if (found->summed && !sum_rows(p, made, selection.labels.size() - 1)) return false;
+  if (found->summed && !sum_rows(p, index, made, selection.labels.size() - 1)) return false;
 
   vector<operation> before;
   operation sampled{.what = sample_op{found->multiplies},
@@ -142,7 +145,12 @@ inline bool sample_one(program& p, extent place, const machine& m, const kernel_
 }
 
 inline void sample(program& p, const machine& m, const kernel_facts& kernels) {
-  for (extent i = 0; i < p.operations.size();) i = sample_one(p, i, m, kernels) ? 0 : i + 1;
+  program_index index(p);
+  for (extent i = 0; i < p.operations.size();) {
+    const bool is_changed = sample_one(p, index, i, m, kernels);
+    if (is_changed) index = program_index(p);
+    i = is_changed ? 0 : i + 1;
+  }
 }
 
 }  // namespace fmoe::planner

@@ -3,6 +3,8 @@
 // tiles of tokens makes all that does not follow from them.
 #pragma once
 
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include <fmoe/planner/program.hpp>
@@ -40,17 +42,20 @@ inline vector<int> passes_before(const program& p) {
   return level;
 }
 
-// True if an operation that runs once a call reads v, or one of a later pass over the tokens.
-inline bool is_read_later(const program& p, value_id v) {
-  const auto maker = p.producer(v);
+// Marks the values that no result may be beside others: rows that an operation reads which runs
+// once a call or in a later pass over the tokens, and all values if there is a barrier.
+inline list_by<value_id, bool> read_late(const program& p) {
   const auto level = passes_before(p);
+  list_by<value_id, int> made(p.values.size(), std::numeric_limits<int>::max());
+  list_by<value_id, bool> late(p.values.size(), std::ranges::any_of(p.operations, is_barrier));
   for (extent k = 0; k < p.operations.size(); ++k) {
     const operation& o = p.operations[k];
-    if (program::reads(o, v) == 0) continue;
-    const bool later = maker && level[k] > level[*maker];
-    if (later || p.runs_per_call(o)) return true;
+    made[o.out.value] = level[k];
+    each_read(o, [&](value_id v) {
+      late[v] |= p[v].per_token() && (p.runs_per_call(o) || level[k] > made[v]);
+    });
   }
-  return false;
+  return late;
 }
 
 // Copies each argument that an operation reads once a call into the call's own memory.
@@ -82,12 +87,12 @@ inline void arrange_stages(program& p) {
   if (std::ranges::none_of(p.operations, is_call)) return;
   keep_arguments(p);
   const auto level = passes_before(p);
-  vector<int> rank;
-  for (extent k = 0; k < level.size(); ++k) rank.push_back(2 * level[k] + is_call(p.operations[k]));
+  vector<extent> order(level.size());
+  std::iota(order.begin(), order.end(), extent{0});
+  std::ranges::stable_sort(order, {},
+                           [&](extent k) { return std::pair(level[k], is_call(p.operations[k])); });
   vector<operation> sorted;
-  for (int next = 0; sorted.size() < rank.size(); ++next)
-    for (extent k = 0; k < rank.size(); ++k)
-      if (rank[k] == next) sorted.push_back(std::move(p.operations[k]));
+  for (const extent k : order) sorted.push_back(std::move(p.operations[k]));
   p.operations = std::move(sorted);
 }
 
