@@ -49,9 +49,32 @@ FMOE_INLINE graph graph::without_nodes() const {
 }
 
 FMOE_INLINE std::optional<node_id> graph::find(const decltype(node::op)& op) const {
-  for (const node_id id : ids())
-    if (nodes_[id].op == op) return id;
-  return {};
+  const auto is_it = [&](extent k) { return nodes_[static_cast<node_id>(k)].op == op; };
+  const auto k = nodes_by_hash_.find(hash_of(op), is_it);
+  return k ? std::optional(static_cast<node_id>(*k)) : std::nullopt;
+}
+
+// Of the kind, the operands, and what else tells many operations with one operand apart. That a
+// leaf is a parameter is not part of it, because find_inputs changes that.
+FMOE_INLINE extent graph::hash_of(const decltype(node::op)& op) {
+  extent hash = op.index();
+  const auto add = [&](extent x) { hash = mixed(hash, x); };
+  visit(
+      [&]<class Kind>(const Kind& kind) {
+        each_operand(kind, [&](node_id operand) { add(static_cast<extent>(operand)); });
+        if constexpr (std::is_same_v<Kind, leaf_node>) {
+          add(static_cast<extent>(kind.argument));
+          for (const extent e : kind.shape) add(e);
+          if (kind.data != nullptr && !kind.copied) add(hash_of(kind.data->data()));
+        } else if constexpr (std::is_same_v<Kind, map_node>) {
+          add(static_cast<extent>(kind.f.fn));
+          add(std::hash<double>()(kind.f.parameter));
+        } else if constexpr (std::is_same_v<Kind, slice_node>) {
+          add(kind.first);
+        }
+      },
+      op);
+  return hash;
 }
 
 FMOE_INLINE void graph::find_inputs(const node_list& results) {
@@ -306,9 +329,10 @@ FMOE_INLINE bool graph::join(axis_id a, axis_id b) {
   const axis_id i = root(a), j = root(b);
   const extent known = extents_[i] == all ? extents_[j] : extents_[i];
   if (extents_[j] != all && extents_[j] != known) return false;
+  const bool tells = extents_[i] != extents_[j];
   extents_[i] = known;
   parents_[j] = i;
-  add_up();
+  if (tells) add_up();
   return true;
 }
 
@@ -364,6 +388,7 @@ FMOE_INLINE void graph::align(const char* op, node_id left, node_id right) {
 
 FMOE_INLINE node_id graph::put(node n) {
   if (const auto same = find(n.op)) return *same;
+  nodes_by_hash_.add(hash_of(n.op));
   return nodes_.add(std::move(n));
 }
 

@@ -5,12 +5,14 @@
 // extent that one of them gets holds for all.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include <fmoe/base/list_by.hpp>
+#include <fmoe/base/numbers_by_hash.hpp>
 #include <fmoe/base/separate.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/ir/node.hpp>
@@ -52,10 +54,12 @@ class graph {
   // object.
   template <class Make>
   node_id once(const std::shared_ptr<const void>& object, Make make) {
-    for (const auto& [known, id] : made_)
-      if (known == object) return id;
+    const extent hash = hash_of(object.get());
+    const auto is_it = [&](extent k) { return made_[k].first == object; };
+    if (const auto known = made_by_hash_.find(hash, is_it)) return made_[*known].second;
     const node_id id = make();
     made_.emplace_back(object, id);
+    made_by_hash_.add(hash);
     return id;
   }
 
@@ -158,8 +162,15 @@ class graph {
     extent more;
   };
 
+  static extent hash_of(const void* object) {
+    return mixed(0, reinterpret_cast<std::uintptr_t>(object));
+  }
+  static extent hash_of(const decltype(node::op)& op);
+
   list_by<node_id, node> nodes_;
+  numbers_by_hash nodes_by_hash_;
   vector<std::pair<std::shared_ptr<const void>, node_id>> made_;  // by `once`
+  numbers_by_hash made_by_hash_;
   vector<total> totals_;
   list_by<axis_id, axis_id> parents_;
   list_by<axis_id, extent> extents_;

@@ -2,6 +2,7 @@
 // Layout: where the values of a program lie in a plan, and how its steps see them.
 #pragma once
 
+#include <fmoe/base/numbers_by_hash.hpp>
 #include <fmoe/plan/plan.hpp>
 #include <fmoe/plan/tile.hpp>
 #include <fmoe/planner/program.hpp>
@@ -119,11 +120,11 @@ class plan_layout {
 
   // Returns the number of a packed weight, which equal ones share.
   extent weight(packed_weight w) {
-    const auto& known = plan_.weights;
-    for (extent i = 0; i < known.size(); ++i)
-      if (known[i] == w) return i;
+    const auto is_it = [&](extent i) { return plan_.weights[i] == w; };
+    if (const auto known = weights_.find(w.storage, is_it)) return *known;
+    weights_.add(w.storage);
     plan_.weights.push_back(std::move(w));
-    return known.size() - 1;
+    return plan_.weights.size() - 1;
   }
 
   nest_axis nest(const use* a, const use* b, const use& c, char label) const {
@@ -294,6 +295,7 @@ class plan_layout {
   tiling tiling_;
   const planner::plan_options& options_;
   step_plan plan_;
+  numbers_by_hash weights_;  // by storage
 };
 
 }  // namespace fmoe::plan

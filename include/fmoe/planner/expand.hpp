@@ -48,8 +48,9 @@ class expansion {
   struct facts {
     token_axis token{};
     bool per_token = false, parameter = true;
-    bool selection = false;  // along its last axis
-    extent expected = 0;     // the entries of a selection that count
+    bool selection = false;       // along its last axis
+    extent expected = 0;          // the entries of a selection that count
+    vector<ir::node_id> pairs{};  // the products of two operands that read it
   };
 
   facts& of(ir::node_id id) { return facts_[id]; }
@@ -99,8 +100,11 @@ class expansion {
     if (f.selection) f.expected = expected_of(s.rule, n);
   }
   // A selection times a constant of its selected axis, or of all its axes, stays a selection.
-  void note(const ir::einsum_node& e, ir::node_id, facts& f) {
-    if (e.args.size() != 2 || options_.naive) return;
+  void note(const ir::einsum_node& e, ir::node_id id, facts& f) {
+    if (e.args.size() != 2) return;
+    if (!e.unmasked)
+      for (const ir::node_id arg : e.args) of(arg).pairs.push_back(id);
+    if (options_.naive) return;
     const std::string_view out = result_labels(e.subscripts);
     axis_labels row(out);
     if (f.token) row = axis_labels(out.substr(0, *f.token)) + out.substr(*f.token + 1);
@@ -245,17 +249,16 @@ class expansion {
   std::optional<operand> known_pair(const operand& left, const operand& right,
                                     const axis_labels& labels) const {
     const std::string ours = std::string(left.labels).append(right.labels);
-    for (const ir::node_id id : result_.nodes.ids()) {
-      const auto* e = get_if<ir::einsum_node>(&result_.nodes[id].op);
-      const bool is_pair = e != nullptr && e->args.size() == 2 && !e->unmasked;
-      if (!is_pair) continue;
+    const auto &of_left = facts_[left.id].pairs, &of_right = facts_[right.id].pairs;
+    for (const ir::node_id id : of_left.size() < of_right.size() ? of_left : of_right) {
+      const ir::einsum_node& e = get<ir::einsum_node>(result_.nodes[id].op);
       for (const extent l : {extent{0}, extent{1}}) {
-        if (e->args[l] != left.id || e->args[1 - l] != right.id) continue;
-        const std::string theirs = std::string(operand_labels(e->subscripts, l))
-                                       .append(operand_labels(e->subscripts, 1 - l));
+        if (e.args[l] != left.id || e.args[1 - l] != right.id) continue;
+        const std::string theirs = std::string(operand_labels(e.subscripts, l))
+                                       .append(operand_labels(e.subscripts, 1 - l));
         if (!same_but_names(theirs, ours)) continue;
         axis_labels translated;
-        for (const char c : result_labels(e->subscripts)) translated += ours[theirs.find(c)];
+        for (const char c : result_labels(e.subscripts)) translated += ours[theirs.find(c)];
         const bool same_labels =
             translated.size() == labels.size() &&
             std::ranges::all_of(translated, [&](char c) { return has(labels, c); });
