@@ -361,12 +361,18 @@ class compaction : compact_search {
 
 inline void compact(program& p, const machine& m) {
   if (std::ranges::none_of(p.operations, is<token_sum_op>)) return;  // no backward pass
-  for (extent i = 0; i < p.operations.size(); ++i) {
-    const operation& o = p.operations[i];
-    if (!is<select_op>(o) || !p[o.out.value].selection) continue;
+  vector<value_id> selections;
+  for (const operation& o : p.operations)
+    if (is<select_op>(o) && p[o.out.value].selection) selections.push_back(o.out.value);
+  // What is done for one may let another one follow, so all are tried until none does.
+  for (extent k = 0, tried = 0; tried < selections.size(); k = (k + 1) % selections.size()) {
+    ++tried;
+    const auto makes_it = [&](const operation& o) { return o.out.value == selections[k]; };
+    const auto at = std::ranges::find_if(p.operations, makes_it);
+    if (at == p.operations.end()) continue;
     program before = p;
-    weightings(p, i).keep_zeros_in(before);
-    if (compaction(p, before, o.out.value, m).found()) i = 0;
+    weightings(p, static_cast<extent>(at - p.operations.begin())).keep_zeros_in(before);
+    if (compaction(p, before, selections[k], m).found()) tried = 0;
   }
 }
 
