@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Planning has bounds: what the planner allocates grows at most with the square of the operations,
-// and the steps of the order search are limited for any number of operands.
+// Planning has bounds: what the planner allocates grows as the number of operations, and the steps
+// of the order search are limited for any number of operands.
 #include "../support/allocations.hpp"
 #include "../support/plans.hpp"
 
@@ -83,12 +83,12 @@ extent planning(const family& f, extent size) {
   return bytes_of_call([&] { make_plan(g, root, 32, how); });
 }
 
-TEST_CASE("planning allocates at most in proportion to the square of the operations", "[bounds]") {
+TEST_CASE("planning allocates in proportion to the operations", "[bounds]") {
   for (const family& f : families) {
     INFO(f.name);
     const extent few = planning(f, 100), many = planning(f, 200);
     CHECK(few > 1000);
-    CHECK(many < 5 * few);
+    CHECK(2 * many < 5 * few);  // the text of a concat names all operands for each of them
   }
 }
 
