@@ -20,7 +20,7 @@ class compaction : compact_search {
         p_(p),
         made_(p.values.size(), value_id::none),
         weighed_(p.values.size(), value_id::none) {
-    if (!compact_search::found()) return;
+    if (!found()) return;
     p_.operations.clear();
     vector<operation> waiting;  // for the selection
     bool is_selected = false;
@@ -38,8 +38,6 @@ class compaction : compact_search {
       if (is_compact(r) && !before[r].selection) r = weighed(r);
     remove_unread(p_);
   }
-
-  bool found() const { return compact_search::found(); }
 
  private:
   bool needs_selection(const operation& o) const {
@@ -364,15 +362,13 @@ inline void compact(program& p, const machine& m) {
   vector<value_id> selections;
   for (const operation& o : p.operations)
     if (is<select_op>(o) && p[o.out.value].selection) selections.push_back(o.out.value);
-  // What is done for one may let another one follow, so all are tried until none does.
-  for (extent k = 0, tried = 0; tried < selections.size(); k = (k + 1) % selections.size()) {
-    ++tried;
-    const auto makes_it = [&](const operation& o) { return o.out.value == selections[k]; };
+  for (const value_id selection : selections) {
+    const auto makes_it = [&](const operation& o) { return o.out.value == selection; };
     const auto at = std::ranges::find_if(p.operations, makes_it);
     if (at == p.operations.end()) continue;
     program before = p;
     weightings(p, static_cast<extent>(at - p.operations.begin())).keep_zeros_in(before);
-    if (compaction(p, before, selections[k], m).found()) tried = 0;
+    compaction(p, before, selection, m);
   }
 }
 
