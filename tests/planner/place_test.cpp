@@ -59,6 +59,51 @@ TEST_CASE("values that are never alive together share memory", "[place]") {
   CHECK(p.arena == 2 * 64 * 96);
 }
 
+TEST_CASE("the largest value is placed first, and each as low as those before it leave room",
+          "[place]") {
+  struct life {
+    extent from, to, size, begin;
+  };
+  blueprint g;
+  std::vector<ir::node_id> made{g.tensor({96, 64})};
+  for (extent i = 0; i < 30; ++i) {
+    const extent width = 16 * (1 + i * 7 % 11);
+    const ir::node_id next = g.linear(made.back(), g.shape(made.back()).back(), width);
+    const ir::node_id earlier =
+        g.linear(made[i * 5 % made.size()], g.shape(made[i * 5 % made.size()]).back(), width);
+    made.push_back(g.softmax(g.multiply(g.softmax(next), g.softmax(earlier))));
+  }
+  const auto how = machine_options();
+  const planner::program p = planned(g, made.back(), how);
+  const plan::placement places = plan::placed(p, how, {}, 96);
+  std::vector<life> lives;
+  for (const planner::value_id v : p.values.ids()) {
+    life l{all, 0, 96 * places.rows[v].width, places.rows[v].offset};
+    for (extent k = 0; k < p.operations.size(); ++k) {
+      const planner::operation& o = p.operations[k];
+      if (o.out.value != v && p.reads(o, v) == 0) continue;
+      l.from = std::min(l.from, k);
+      l.to = k;
+    }
+    if (l.size != 0) lives.push_back(l);
+  }
+  std::ranges::stable_sort(lives, std::ranges::greater(), &life::size);
+  for (extent i = 0; i < lives.size(); ++i) {
+    const life& l = lives[i];
+    const auto is_free = [&](extent begin) {
+      return std::ranges::none_of(
+          lives.begin(), lives.begin() + std::ptrdiff_t(i), [&](const life& other) {
+            return l.from <= other.to && other.from <= l.to && begin < other.begin + other.size &&
+                   other.begin < begin + l.size;
+          });
+    };
+    extent lowest = 0;
+    while (!is_free(lowest)) lowest += 16;  // all are whole cache lines
+    CHECK(l.begin == lowest);
+  }
+  CHECK(lives.size() > 60);
+}
+
 TEST_CASE("a value lives to its last reader", "[place]") {
   blueprint g;
   const ir::node_id x = g.tensor({96, 64}), first = g.softmax(g.linear(x, 64, 64));

@@ -79,6 +79,15 @@ TEST_CASE("rows may be made of a sum over tokens again", "[stages]") {
   CHECK(placement_is_sound(p));
 }
 
+TEST_CASE("rows that only a later pass over the tokens reads outlive the first one", "[stages]") {
+  blueprint g;
+  const ir::node_id x = g.argument(0, {600, 48}), h = g.softmax(g.linear(x, 48, 40)),
+                    s = g.einsum("to->o", {g.softmax(g.linear(x, 48, 40))});
+  const plan::step_plan p = make_plan(g, g.add(h, s), 600, machine_options());
+  CHECK(stages_of(p) == lines{"tiles 0 to 4", "call 4 to 5", "tiles 5 to 6"});
+  CHECK(p.call >= 2 * 40);  // those and the ones that are summed
+}
+
 TEST_CASE("an einsum of several operands sums tokens as soon as only the sum is needed",
           "[stages]") {
   blueprint g;

@@ -212,6 +212,13 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   }
   CHECK(std::ranges::all_of(
       p.operations, [&](const planner::operation& o) -> bool { return made[o.out.value]; }));
+  // Another layer behind it has as many loops, which come together as well.
+  blueprint h;
+  planner::program two =
+      make_program(h, crossed(h, crossed(h, h.tensor({96, 64}))), machine_options());
+  fuse(two);
+  cpu::gather_loops(two, machine_options());
+  CHECK(together(two) == 2 * together(q));
   auto small = machine_options();
   small.shape.streamed = extent{1} << 30;
   planner::program whole = p;
