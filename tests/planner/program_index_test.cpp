@@ -8,6 +8,7 @@
 #include <fmoe/planner/fuse.hpp>
 #include <fmoe/planner/group.hpp>
 #include <fmoe/planner/match.hpp>
+#include <fmoe/planner/sample.hpp>
 #include <fmoe/planner/stages.hpp>
 
 #include "../support/plans.hpp"

@@ -160,24 +160,25 @@ TEST_CASE("batched products make chunks of their first axis, and sum chunks of a
         }).empty());
 }
 
-// u and v of one gate each, straight and crossed.
-ir::node_id crossed(G g, ir::node_id x) {
+// Hidden units of one gate each, straight and crossed with the next ones.
+ir::node_id crossed(G g, ir::node_id x, extent n) {
   constexpr extent halves = 512, m = 12;
-  const ir::node_id a = g.softmax(g.linear(x, 64, halves)), b = g.softmax(g.linear(x, 64, halves));
-  const ir::node_id u = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}),
-                    v = g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})});
-  const auto half = [&](ir::node_id straight, ir::node_id own, ir::node_id other,
-                        ir::node_id theirs) {
+  std::vector<ir::node_id> gates, units, parts;
+  for (extent i = 0; i < n; ++i) gates.push_back(g.softmax(g.linear(x, 64, halves)));
+  for (extent i = 0; i < n; ++i)
+    units.push_back(g.einsum("ti,iam->tam", {x, g.parameter({64, halves, m})}));
+  for (extent i = 0; i < n; ++i) {
+    const extent next = (i + 1) % n;
     const ir::node_id flow =
-        g.einsum("tam,ta,amo->to", {straight, own, g.parameter({halves, m, 32})});
-    return g.add(flow, g.einsum("tm,mo->to",
-                                {g.einsum("tam,ta->tm", {other, theirs}), g.parameter({m, 32})}));
-  };
-  return g.concat({half(u, a, v, b), half(v, b, u, a)}, 1);
+        g.einsum("tam,ta,amo->to", {units[i], gates[i], g.parameter({halves, m, 32})});
+    const ir::node_id other = g.einsum("tam,ta->tm", {units[next], gates[next]});
+    parts.push_back(g.add(flow, g.einsum("tm,mo->to", {other, g.parameter({m, 32})})));
+  }
+  return g.concat(std::move(parts), 1);
 }
 
 TEST_CASE("several readers take a chunk each, or make one of another value", "[stream]") {
-  const auto r = streamed(crossed);
+  const auto r = streamed([](G g, ir::node_id x) { return crossed(g, x, 2); });
   REQUIRE(r.size() == 2);
   for (const std::string& loop : r) {
     INFO(loop);
@@ -191,7 +192,7 @@ TEST_CASE("several readers take a chunk each, or make one of another value", "[s
 TEST_CASE("what reads a loop's results moves behind it, and nothing else changes its order",
           "[stream]") {
   blueprint g;
-  const ir::node_id y = crossed(g, g.tensor({96, 64}));
+  const ir::node_id y = crossed(g, g.tensor({96, 64}), 2);
   planner::program p = make_program(g, y, machine_options());
   fuse(p);
   planner::program q = p;
@@ -212,13 +213,12 @@ TEST_CASE("what reads a loop's results moves behind it, and nothing else changes
   }
   CHECK(std::ranges::all_of(
       p.operations, [&](const planner::operation& o) -> bool { return made[o.out.value]; }));
-  // Another layer behind it has as many loops, which come together as well.
+  // Of four loops, what one of them moves is found where it then stands.
   blueprint h;
-  planner::program two =
-      make_program(h, crossed(h, crossed(h, h.tensor({96, 64}))), machine_options());
-  fuse(two);
-  cpu::gather_loops(two, machine_options());
-  CHECK(together(two) == 2 * together(q));
+  planner::program four = make_program(h, crossed(h, h.tensor({96, 64}), 4), machine_options());
+  fuse(four);
+  cpu::gather_loops(four, machine_options());
+  CHECK(together(four) == 2 * together(q));
   auto small = machine_options();
   small.shape.streamed = extent{1} << 30;
   planner::program whole = p;

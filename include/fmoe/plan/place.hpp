@@ -4,6 +4,8 @@
 // is placed first, each at the lowest free offset. A streaming loop counts as one moment.
 #pragma once
 
+#include <functional>
+
 #include <fmoe/base/memory.hpp>
 #include <fmoe/base/vector.hpp>
 #include <fmoe/plan/plan.hpp>

@@ -65,7 +65,8 @@ struct program {
   }
   void close_gaps() {
     const auto is_gap = [](const operation& o) { return o.out.value == value_id::none; };
-    operations.erase(std::ranges::remove_if(operations, is_gap).begin(), operations.end());
+    operations.erase(std::remove_if(operations.begin(), operations.end(), is_gap),
+                     operations.end());
   }
   value& operator[](value_id v) { return values[v]; }
   const value& operator[](value_id v) const { return values[v]; }

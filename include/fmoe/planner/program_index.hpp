@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <span>
+#include <utility>
 
 #include <fmoe/base/list_by.hpp>
 #include <fmoe/base/vector.hpp>
