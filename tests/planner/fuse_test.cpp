@@ -35,6 +35,11 @@ TEST_CASE("bias and activation follow the product", "[fuse]") {
         lines{"pointwise tb->tb | relu | *"});
 }
 
+TEST_CASE("a product with two appended ones takes two slices of its weight as biases", "[fuse]") {
+  CHECK(fused([](G g, ir::node_id x) { return g.linear(g.append_one(g.append_one(x)), 7, 4); }) ==
+        lines{"once slice io->o", "once slice io->o", "gemm ti,io->to | + | +"});
+}
+
 TEST_CASE("a Hadamard product joins the later product, but a gather first", "[fuse]") {
   CHECK(fused([](G g, ir::node_id x) {
           return g.multiply(g.linear(x, 5, 4), g.linear(x, 5, 4));
