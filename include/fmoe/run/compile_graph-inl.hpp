@@ -61,35 +61,48 @@ struct compile_job {
   vector<bool> changed;  // by leaf: may have been written
 };
 
-FMOE_INLINE void refresh(compiled_graph& g) {
+// Gives each leaf the elements that its executable reads next, and says which may have been written
+// since it read them: a weight that it never read has.
+inline void read_weights(compiled_graph& g) {
   compile_job& job = *g.job;
-  expects<value_error>(job.keeps_weights || g.program == nullptr,
-                       "[refresh] the layer was compiled without keeping its weights: compile it "
-                       "again");
   for (extent i = 0; i < g.weights.size(); ++i) {
     const read_weight& w = g.weights[i];
     if (w.elements == nullptr) continue;
-    expects<shape_error>(g.program == nullptr || !w.elements->is_replaced(),
-                         "[refresh] a weight was assigned a tensor of another shape, or none: "
-                         "compile the layer again");
     ir::leaf_node& leaf = job.program.leaves[i];
     const bool is_unwatched = w.elements->is_unwatched();
     if (is_unwatched) w.elements->read_source();
     // Who refills a tensor that is no parameter need not tell it.
-    job.changed[i] = g.program == nullptr || w.elements->version() != w.version ||
-                     !leaf.parameter || is_unwatched;
+    job.changed[i] = w.elements->version() != w.version || !leaf.parameter || is_unwatched;
     leaf.may_change = is_unwatched && !job.reads_in_place && job.expected == calls::many;
     if (job.reads_in_place || is_unwatched) leaf.data = w.elements;
     else if (job.changed[i]) leaf.data = std::make_shared<storage>(*w.elements);
   }
-  if (g.program == nullptr || !g.program->refresh(job.program.leaves, job.changed))
-    g.program = job.on->compile(
-        {job.program, job.type, job.program.token_count, job.callers, job.threads, job.how});
+}
+
+// Makes the executable of the weights that were read.
+inline void make_executable(compiled_graph& g) {
+  const compile_job& job = *g.job;
+  g.program = job.on->compile(
+      {job.program, job.type, job.program.token_count, job.callers, job.threads, job.how});
+}
+
+inline void note_versions(compiled_graph& g) {
   for (read_weight& w : g.weights)
     if (w.elements != nullptr) w.version = w.elements->version();
-  if (job.keeps_weights) return;
-  g.weights.clear();
-  job.program.leaves.clear();
+}
+
+FMOE_INLINE void refresh(compiled_graph& g) {
+  const compile_job& job = *g.job;
+  expects<value_error>(job.keeps_weights,
+                       "[refresh] the layer was compiled without keeping its weights: compile it "
+                       "again");
+  for (const read_weight& w : g.weights)
+    expects<shape_error>(w.elements == nullptr || !w.elements->is_replaced(),
+                         "[refresh] a weight was assigned a tensor of another shape, or none: "
+                         "compile the layer again");
+  read_weights(g);
+  if (!g.program->refresh(job.program.leaves, job.changed)) make_executable(g);
+  note_versions(g);
 }
 
 // Returns the fewest entries that a top-k has room for, and 0 if there is none, or one that keeps
@@ -157,7 +170,7 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
   made.most_kept = most_kept(g, results);
   for (const planner::value_id r : p.results)
     made.results.push_back({p[r].shape, p[r].per_token()});
-  for (const ir::leaf_node& leaf : p.leaves) made.weights.push_back({leaf.data, 0});
+  for (const ir::leaf_node& leaf : p.leaves) made.weights.push_back({leaf.data, never_read});
   made.job = std::make_shared<compile_job>(compile_job{.on = on,
                                                        .program = std::move(p),
                                                        .type = dtype_of<T>,
@@ -169,7 +182,14 @@ compiled_graph compile_graph(const ir::graph& g, const ir::node_list& results, e
                                                        .expected = expected,
                                                        .changed = {}});
   made.job->changed.resize(made.weights.size());
-  refresh(made);
+  read_weights(made);
+  make_executable(made);
+  if (options.keep_weights) {
+    note_versions(made);
+  } else {
+    made.weights.clear();
+    made.job->program.leaves.clear();
+  }
   return made;
 }
 

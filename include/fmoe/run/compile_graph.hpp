@@ -27,6 +27,7 @@ struct read_weight {
   std::shared_ptr<storage> elements;  // null for an argument
   std::uint64_t version;
 };
+inline constexpr std::uint64_t never_read = ~std::uint64_t{0};
 
 struct compile_job;  // the program and the options that a backend compiles
 
