@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <fmoe/base/memory.hpp>
+#include <fmoe/base/separate.hpp>
 
 namespace fmoe::detail {
 
@@ -38,6 +39,7 @@ class elements {
   elements(const elements& other) : elements(other.bytes_) {
     if (bytes_ > 0) std::memcpy(data(), other.data(), bytes_);
   }
+  ~elements();
 
   void* data() const { return data_.load(std::memory_order_relaxed); }
   extent bytes() const { return bytes_; }
@@ -135,7 +137,7 @@ namespace fmoe {
 // const, and its copies see that until they are written themselves.
 class storage {
  public:
-  explicit storage(std::size_t bytes) : elements_(std::make_shared<detail::elements>(bytes)) {}
+  explicit storage(std::size_t bytes);
   storage(const void* borrowed, std::size_t bytes)
       : elements_(std::make_shared<detail::elements>(borrowed, bytes)) {
     set_unwatched();
@@ -188,14 +190,7 @@ class storage {
 
   // Returns the elements to write, which no copy shares, to somebody who lets them go before
   // anything else is done with the storage.
-  void* written() {
-    // Copies share no elements that were lent, and whoever has a pointer may hold them.
-    const bool is_shared =
-        elements_->is_borrowed() || (!is_unwatched() && elements_.use_count() > 1);
-    if (is_shared && !writes_borrowed_) elements_ = std::make_shared<detail::elements>(*elements_);
-    was_written();
-    return data();
-  }
+  void* written();
 
   // Returns the elements to write to somebody who may keep the pointer: they are unwatched from
   // now on.
@@ -258,3 +253,7 @@ class storage {
 };
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/arrays/storage-inl.hpp>
+#endif

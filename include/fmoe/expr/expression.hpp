@@ -104,6 +104,9 @@ struct leaf_elements {
   FMOE_NOINLINE leaf_elements& operator=(leaf_elements&& other) noexcept = default;
   FMOE_NOINLINE ~leaf_elements() {}
 
+  // Throws value_error if the tensor holds nothing.
+  ir::node_id lower(ir::graph& g, dtype type, std::span<const extent> shape, block_axis axis) const;
+
   std::shared_ptr<storage> elements;  // the tensor's own, so that writes to it are seen
   std::uint64_t version;
   bool is_parameter, is_copy;
@@ -124,18 +127,8 @@ struct leaf : expression_base, leaf_elements {
   std::array<extent, Rank> shape;
   block_axis axis{};  // of weights of 8 bits
 
-  // Throws value_error if the tensor holds nothing.
   ir::node_id lower(ir::graph& g) const {
-    expects<value_error>(elements != nullptr, "[", is_parameter ? "parameter" : "tensor",
-                         "] of rank ", Rank, " is used but holds nothing: set or load it");
-    return g.leaf({elements,
-                   dtype_of<T>,
-                   {shape.begin(), shape.end()},
-                   is_parameter,
-                   -1,
-                   is_copy,
-                   axis,
-                   version});
+    return leaf_elements::lower(g, dtype_of<T>, shape, axis);
   }
 };
 
@@ -308,3 +301,7 @@ auto choose(bool first, const A& a, const B& b) {
 }
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/expr/expression-inl.hpp>
+#endif

@@ -5,6 +5,7 @@
 
 #include <fmoe/arrays/print-inl.hpp>
 #include <fmoe/arrays/released-inl.hpp>
+#include <fmoe/arrays/storage-inl.hpp>
 #include <fmoe/base/checked-inl.hpp>
 #include <fmoe/base/error-inl.hpp>
 #include <fmoe/base/open_file-inl.hpp>

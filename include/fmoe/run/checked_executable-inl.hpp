@@ -35,6 +35,11 @@ FMOE_INLINE checked_executable::checked_executable(const ir::graph& g, compiled_
                          .per_token = has_tokens(i)});
 }
 
+FMOE_INLINE checked_executable::checked_executable(checked_executable&&) noexcept = default;
+FMOE_INLINE checked_executable& checked_executable::operator=(checked_executable&&) noexcept =
+    default;
+FMOE_INLINE checked_executable::~checked_executable() = default;
+
 FMOE_INLINE void checked_executable::call(std::span<bound_array> arrays,
                                           const std::optional<stream_handle>& stream) const {
   expects_program(compiled_);

@@ -17,6 +17,9 @@ class checked_executable {
   // value_error unless it uses all of `arguments`.
   checked_executable(const ir::graph& g, compiled_graph compiled, extent arguments, dtype type,
                      extent tokens);
+  checked_executable(checked_executable&&) noexcept;
+  checked_executable& operator=(checked_executable&&) noexcept;
+  ~checked_executable();
 
   extent arguments() const { return arguments_; }
   extent results() const { return rows_.size() - arguments_; }
