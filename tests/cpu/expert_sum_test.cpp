@@ -56,7 +56,7 @@ void check(extent tokens, extent rows, extent columns, extent blocks) {
   const auto x = random<tensor<T, 2>>({tokens + 1, keep * rows}, 1),
              y = random<tensor<T, 2>>({tokens + 1, columns}, 2);
   const auto held = random<tensor<T, 1>>({experts * rows * columns}, 3);
-  detail::memory scratch(cpu::expert_sum_scratch(s, sizeof(T)) * sizeof(T));
+  detail::memory scratch(s.scratch(sizeof(T)) * sizeof(T));
   for (const bool adds : {false, true}) {
     std::vector<T> expected(held.data(), held.data() + held.size());
     if (!adds) std::ranges::fill(expected, T(0));

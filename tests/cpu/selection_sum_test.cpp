@@ -66,7 +66,7 @@ void check(extent experts, extent tokens, extent N, bool columns) {
   const auto kept = [&](extent t, extent) {
     return cpu::selected<T>{values.data() + t * keep, indices.data() + t * keep, keep};
   };
-  detail::memory scratch(cpu::selection_sum_scratch(s, sizeof(T)) * sizeof(T));
+  detail::memory scratch(s.scratch(sizeof(T)) * sizeof(T));
   for (const bool adds : {false, true}) {
     std::vector<T> expected(held.data(), held.data() + held.size());
     if (adds) expected[0] = -T(0);  // which stays -0 where nothing is added

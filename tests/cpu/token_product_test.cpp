@@ -33,7 +33,7 @@ void check_sum(const plan::token_sum_step& s, extent a_size, extent b_size, exte
              y = random<tensor<T, 2>>({tokens + 1, b_size + 2}, 2);
   const cpu::token_rows<T> a{x.data(), a_size + 3}, b{y.data(), b_size + 2};
   const auto held = random<tensor<T, 1>>({a_size * b_size + 1}, 3);
-  detail::memory scratch(plan::token_product_room::size(s) * sizeof(T));
+  detail::memory scratch(s.product_room() * sizeof(T));
   for (const bool adds : {false, true}) {
     const std::vector<T> before(held.data(), held.data() + held.size());
     std::vector<T> expected = before;

@@ -29,27 +29,23 @@ class magnitudes {
     return r;
   }
 
-  // Returns the result of `op` for operands that are the magnitudes.
-  numbers applied(auto op, const detail::vector<ir::node_id>& args) const {
+  // Returns the result of the node at hand for operands that are the magnitudes.
+  numbers value_of(const auto&) const {
     ir::graph g;
     std::vector<ir::node_id> copies;
-    for (const ir::node_id a : args) {
+    for (const ir::node_id a : ir::operands(graph_[id_])) {
       const numbers& from = (*this)[a];
       auto data = std::make_shared<storage>(from.size() * sizeof(double));
       std::ranges::copy(from, static_cast<double*>(data->data()));
       copies.push_back(g.leaf({std::move(data), dtype::float64, graph_.shape(a)}));
     }
-    const ir::node_id made = op(g, copies);
+    const ir::node_id made = g.again(graph_[id_], copies);
     return oracle(g)[made];
   }
 
   numbers value_of(const ir::leaf_node&) const { return absolute(id_); }
   numbers value_of(const ir::kept_node&) const { return absolute(id_); }
   numbers value_of(const ir::mask_node&) const { return absolute(id_); }
-  numbers value_of(const ir::einsum_node& e) const {
-    return applied([&](ir::graph& g, const auto& args) { return g.einsum(e.subscripts, args); },
-                   e.args);
-  }
   numbers value_of(const ir::join_node& j) const {
     const numbers &left = (*this)[j.left], &right = (*this)[j.right], &y = exact_[j.right];
     numbers r = left;
@@ -62,22 +58,6 @@ class magnitudes {
     }
     return r;
   }
-  numbers value_of(const ir::append_node& a) const {
-    return applied([](ir::graph& g, const auto& args) { return g.append_one(args[0]); }, {a.arg});
-  }
-  numbers value_of(const ir::slice_node& s) const {
-    return applied(
-        [&](ir::graph& g, const auto& args) { return g.slice(args[0], s.axis, s.first, s.count); },
-        {s.arg});
-  }
-  numbers value_of(const ir::unpair_node& u) const {
-    const extent s = graph_.shape(id_).back();
-    return applied([&](ir::graph& g, const auto& args) { return g.unpair(args[0], s); }, {u.arg});
-  }
-  numbers value_of(const ir::concat_node& c) const {
-    return applied([&](ir::graph& g, const auto& args) { return g.concat(args, c.axis); }, c.args);
-  }
-
   numbers value_of(const ir::map_node& m) const {
     numbers r = absolute(id_);
     const numbers &of = (*this)[m.arg], &x = exact_[m.arg];

@@ -58,8 +58,7 @@ std::string passes(const detail::vector<Pass>& all) {
   return s;
 }
 
-// The steps of a plan as lines. Every kind of step has its own overload, so that a new kind without
-// one does not compile.
+// The steps of a plan as lines.
 class plan_lines {
  public:
   explicit plan_lines(const plan::step_plan& p) {
@@ -82,40 +81,17 @@ class plan_lines {
     const bool continues = s.accumulate || s.k_step != 0;
     put(s.text + (continues ? " +=" : "") + passes(s.epilogues));
   }
-  void line(const plan::batched_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const plan::reduce_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const plan::gather_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const plan::rescale_step& s) { put(s.text); }
-  void line(const plan::sample_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const plan::pointwise_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const plan::row_norm_step& s) {
-    kind_ = fmoe::name_of(s.which);
+  void line(const plan::row_norm_step& s) { named(s); }
+  void line(const plan::row_function_step& s) { named(s); }
+  void line(const plan::select_step& s) { named(s); }
+  void line(const auto& s) {
+    if constexpr (requires { s.epilogues; }) put(s.text + passes(s.epilogues));
+    else put(s.text);
+  }
+  void named(const auto& s) {
+    kind_ = s.name();
     put(s.text);
   }
-  void line(const plan::row_function_step& s) {
-    kind_ = fmoe::name_of(s.fn);
-    put(s.text);
-  }
-  void line(const plan::append_step& s) { put(s.text); }
-  void line(const plan::select_step& s) {
-    kind_ = detail::name_of(s.rule.what);
-    put(s.text);
-  }
-  void line(const plan::screen_step& s) { put(s.text + passes(s.epilogues)); }
-  void line(const plan::token_sum_step& s) { put(s.text); }
-  void line(const plan::selection_sum_step& s) { put(s.text); }
-  void line(const plan::expert_choice_step& s) { put(s.text); }
-  void line(const plan::kept_step& s) { put(s.text); }
-  void line(const plan::expand_step& s) { put(s.text); }
-  void line(const plan::exclude_step& s) { put(s.text); }
-  void line(const plan::pick_step& s) { put(s.text); }
-  void line(const plan::put_step& s) { put(s.text); }
-  void line(const plan::keep_step& s) { put(s.text); }
-  void line(const plan::take_step& s) { put(s.text); }
-  void line(const plan::weigh_step& s) { put(s.text); }
-  void line(const plan::reweigh_step& s) { put(s.text); }
-  void line(const plan::unpair_step& s) { put(s.text); }
-  void line(const plan::expert_sum_step& s) { put(s.text); }
   void line(const plan::loop_step& s) {
     put(s.label + (' ' + std::to_string(s.length)) + " by " + std::to_string(s.chunk));
     add(s.body, lead_ + "  ");

@@ -57,49 +57,15 @@ class random_expression {
 
   ir::node_id copy(ir::node_id id) {
     if (copies_.contains(id)) return copies_[id];
-    const auto all = [&](const detail::vector<ir::node_id>& from) {
-      std::vector<ir::node_id> to;
-      for (const ir::node_id a : from) to.push_back(copy(a));
-      return to;
-    };
-    const auto& op = made_[id].op;
-    ir::node_id r{};
-    if (const auto* l = get_if<ir::leaf_node>(&op)) r = g.leaf(*l);
-    if (const auto* e = get_if<ir::einsum_node>(&op)) r = g.einsum(e->subscripts, all(e->args));
-    if (const auto* m = get_if<ir::map_node>(&op)) r = g.map(m->f, copy(m->arg));
-    if (const auto* j = get_if<ir::join_node>(&op)) {
-      const ir::node_id left = copy(j->left);
-      r = g.join(j->what, left, copy(j->right));
-    }
-    if (const auto* n = get_if<ir::row_norm_node>(&op)) r = g.norm(n->which, copy(n->arg));
-    if (const auto* n = get_if<ir::row_function_node>(&op))
-      r = g.map_rows(n->fn, n->parameter, copy(n->arg));
-    if (const auto* n = get_if<ir::select_node>(&op)) {
-      const ir::node_id arg = copy(n->arg);
-      r = g.select(n->rule, arg, n->ranked ? std::optional(copy(*n->ranked)) : std::nullopt);
-    }
-    if (const auto* n = get_if<ir::append_node>(&op)) r = g.append_one(copy(n->arg));
-    if (const auto* c = get_if<ir::concat_node>(&op)) r = g.concat(all(c->args), c->axis);
-    return copies_[id] = r;
+    std::vector<ir::node_id> in;
+    for (const ir::node_id operand : ir::operands(made_[id])) in.push_back(copy(operand));
+    return copies_[id] = g.again(made_[id], in);
   }
 
   static void describe(std::ostream& s, const ir::leaf_node& l) {
     s << (l.parameter ? "parameter" : "tensor") << '<' << name_of(l.type) << ">[";
     for (extent k = 0; k < l.shape.size(); ++k) s << (k == 0 ? "" : " ") << l.shape[k];
     s << ']';
-  }
-  static void describe(std::ostream& s, const ir::einsum_node& e) {
-    s << e.subscripts;
-    for (const ir::node_id a : e.args) s << ' ' << static_cast<int>(a);
-  }
-  static void describe(std::ostream& s, const ir::map_node& m) {
-    s << m.f.name() << ' ' << static_cast<int>(m.arg);
-  }
-  static void describe(std::ostream& s, const ir::join_node& j) {
-    s << static_cast<int>(j.left) << ' ' << name_of(j.what) << ' ' << static_cast<int>(j.right);
-  }
-  static void describe(std::ostream& s, const ir::row_norm_node& n) {
-    s << name_of(n.which) << ' ' << static_cast<int>(n.arg);
   }
   static void describe(std::ostream& s, const ir::row_function_node& n) {
     s << name_of(n.fn) << ' ' << n.parameter << ' ' << static_cast<int>(n.arg);
@@ -109,16 +75,9 @@ class random_expression {
       << static_cast<int>(n.rule.weights) << " of " << static_cast<int>(n.arg);
     if (n.ranked) s << " by " << static_cast<int>(*n.ranked);
   }
-  static void describe(std::ostream&, const ir::kept_node&) {}  // not drawn here
-  static void describe(std::ostream& s, const ir::append_node& n) {
-    s << "append one to " << static_cast<int>(n.arg);
-  }
-  static void describe(std::ostream&, const ir::slice_node&) {}   // not drawn here
-  static void describe(std::ostream&, const ir::unpair_node&) {}  // not drawn here
-  static void describe(std::ostream&, const ir::mask_node&) {}    // not drawn here
-  static void describe(std::ostream& s, const ir::concat_node& c) {
-    s << "concat<" << c.axis << '>';
-    for (const ir::node_id a : c.args) s << ' ' << static_cast<int>(a);
+  static void describe(std::ostream& s, const auto& n) {
+    s << n.name();
+    n.each_operand(n, [&](ir::node_id operand) { s << ' ' << static_cast<int>(operand); });
   }
 
   extent number(extent below) { return bits_() % below; }

@@ -141,57 +141,133 @@ inline std::optional<double> seconds_to_end(const placement_problem& p, ir::node
 }
 
 // What the merge of a node moves for one token, but for what stays on its rank, and the calls that
-// it makes. A rank gives so many of its best to a selection. The candidates of entmax count as two
-// entries of a row.
-struct merge_size {
-  double bytes, calls;
-};
-inline merge_size size_of_merge(const placement_problem& p, ir::node_id id, double ranks,
-                                extent best) {
-  const ir::node& n = p.nodes[id];
-  const auto each = static_cast<double>(p.element_bytes);
-  if (const auto* s = get_if<ir::select_node>(&n.op)) {  // the best of each rank, and the last
-    const double most = static_cast<double>(p.nodes.shape(id).back()) / ranks,
-                 kept = std::min(static_cast<double>(best), most), entries = 2 * each * (kept + 1);
-    if (s->rule.weights == weighting::softmax) return {entries + sizeof(double), 2};
-    if (s->rule.weights == weighting::softmax_of_all) return {entries + 2 * sizeof(double), 3};
-    return {entries, 2};
+// it makes. A rank gives so many of its best to a selection.
+class merge_size {
+ public:
+  merge_size(const placement_problem& p, ir::node_id id, double ranks, extent best)
+      : each(static_cast<double>(p.element_bytes)),
+        top(2 * 2 * each) {
+    const ir::node& n = p.nodes[id];
+    const ir::node_id arg = ir::operands(n)[0];
+    const double length = static_cast<double>(p.nodes.shape(arg).back());
+    rows_ = numbers_a_token(p, arg) / length;
+    best_ = 2 * each * (std::min(static_cast<double>(best), length / ranks) + 1);
+    visit(
+        [&](const auto& op) {
+          if constexpr (requires { op.add_merge(*this); }) op.add_merge(*this);
+        },
+        n.op);
   }
-  const ir::node_id arg = ir::operands(n)[0];
-  const double rows = numbers_a_token(p, arg) / static_cast<double>(p.nodes.shape(arg).back());
-  constexpr double sum = 2 * sizeof(double);  // an all_reduce moves twice its numbers
-  const double top = 2 * 2 * each;            // with a mark for what is not a number
-  if (const auto* r = get_if<ir::row_norm_node>(&n.op))
-    return {rows * (r->which == row_norm::max ? top : sum), 2};
-  const auto fn = get<ir::row_function_node>(n.op).fn;
-  if (fn == row_function::softmax || fn == row_function::bounded_softmax)
-    return {rows * (top + sum), 4};
-  if (fn == row_function::layer_norm) return {rows * 2 * sum, 4};
-  if (fn == row_function::entmax)
-    return {rows * (top + sizeof(std::uint32_t) + 2 * each + sizeof(double)), 5};
-  return {rows * sum, 2};
-}
 
-// Lists the ways to make each kind of node.
+  double bytes = 0, calls = 0;
+
+  // What the rules of operations are made of: the bytes of a number, of the sum of one for each
+  // part, since an all_reduce moves twice its numbers, and of the greatest with a mark for what is
+  // not a number.
+  double each;
+  static constexpr double sum = 2 * sizeof(double);
+  double top;
+  // The bytes of the best entries of each rank, and of the last of them.
+  double best() const { return best_; }
+  // So many bytes for each row, and so many calls.
+  void add_rows(double of_row, double made) {
+    bytes = rows_ * of_row;
+    calls = made;
+  }
+  // So many bytes for a selection.
+  void add_selection(double of_all, double made) {
+    bytes = of_all;
+    calls = made;
+  }
+
+ private:
+  double rows_, best_;
+};
+
+// Lists the ways to make a node.
 class making_list {
  public:
   making_list(const placement_problem& p, ir::node_id id) : p_(p), id_(id), n_(p.nodes[id]) {
     operands_ = ir::operands(n_);
-    visit([&](const auto& kind) { list(kind); }, n_.op);
+    visit([&](const auto& op) { op.list_ways(*this); }, n_.op);
     if (p.is_router(id))
       std::erase_if(found_, [&](const making& m) { return m.out != p.router->at; });
   }
   std::vector<making> take() { return std::move(found_); }
 
- private:
+  // What the rules of operations are made of.
+  const ir::graph& nodes() const { return p_.nodes; }
   const node_axes& at(ir::node_id id) const { return p_.axes[id]; }
+  bool is_sum(ir::node_id id) const { return p_.is_sum(id); }
+  bool is_constant(ir::node_id id) const { return p_.is_constant(id); }
+  bool has_label_last(ir::node_id id) const { return at(id).label == p_.nodes.rank(id) - 1; }
+  extent last() const { return n_.axes.size() - 1; }
+
+  void add_leaf(bool is_argument) {
+    if (is_argument) found_.push_back({spread::tokens, {}});
+    else found_.push_back({at(id_).is_cut_leaf ? spread::label : spread::whole, {}});
+  }
+  void add_whole() { add(spread::whole, 1); }
+  // Whatever the node, it can be made of whole operands, or token by token; a sum over the tokens
+  // of a rank alone can be read where that is a sum again.
+  void add_rows(bool is_linear_in_sums = false) {
+    add_whole();
+    const bool reads_sums =
+        std::ranges::any_of(operands_, [&](ir::node_id o) { return is_sum(o); });
+    if (!is_constant(id_) && (!reads_sums || is_linear_in_sums)) add(spread::tokens, part());
+    if (can_be_routed()) add(spread::routed, reached());
+  }
+  // Element by element along the label, which is not `without`, an axis that the function needs.
+  void add_along_label(std::optional<extent> without = {}) {
+    if (!can_be_cut() || at(id_).label == without) return;
+    add(spread::label, part());
+    const bool is_sparse = p_.sparse.sampled_by[id_] || p_.sparse.zero_but_for[id_];
+    if (can_be_routed()) add(spread::routed_label, part() * (is_sparse ? 1 : reached()));
+  }
+  // A function of rows that are cut, merged over all parts: its result is whole, or cut as they
+  // are.
+  void add_merge_to_whole() {
+    if (!at(operands_[0]).has_two_labels) add_merge(spread::whole);
+  }
+  void add_merge_to_parts() {
+    if (can_be_cut() && at(id_).label == last()) add_merge(spread::label);
+  }
+  // The best `keep` entries of a row that is cut, among those of each part.
+  void add_merge_of_best(extent keep) {
+    constexpr double most = 1 << 24;  // places of a part that a float tells apart
+    const extent n = p_.nodes.shape(id_).back();
+    const bool fits = keep > 0 && keep <= n && p_.nodes.rank(id_) == 2 &&
+                      static_cast<double>(n) <= most * p_.parts && n < candidate<float>::most;
+    if (fits) add_merge_to_parts();
+  }
+  // What sums along the label is a part of the sum.
+  void add_sum_along_label() {
+    if (is_constant(id_) || at(id_).label) return;
+    bool sums_label = false, fits = true;
+    std::vector<spread> in;
+    for (const ir::node_id o : operands_) {
+      sums_label |= at(o).label.has_value();
+      fits &= !at(o).has_two_labels;
+      in.push_back(at(o).label ? spread::label : spread::whole);
+    }
+    if (sums_label && fits) add_partial(std::move(in), part());
+  }
+  // A part of a sum, of parts of these operands: the node is linear in them.
+  void add_partial_of(std::initializer_list<extent> operands) {
+    if (is_constant(id_)) return;  // a constant is no part of a sum
+    std::vector<spread> in(operands_.size(), spread::whole);
+    for (const extent i : operands) in[i] = spread::partial;
+    add_partial(std::move(in), 1);
+  }
+
+ private:
   double part() const { return 1 / p_.parts; }
 
   // Where an operand lies beside a value that lies so, if it has the label or not.
   spread beside(spread out, ir::node_id o) const {
     using enum spread;
     if (is_routed(out) && at(o).token) return out == routed || !at(o).label ? routed : routed_label;
-    if (out == tokens) return p_.is_constant(o) ? whole : tokens;
+    if (out == tokens) return is_constant(o) ? whole : tokens;
     return out != whole && out != routed && at(o).label ? label : whole;
   }
   void add(spread out, double share) {
@@ -204,27 +280,9 @@ class making_list {
     return p_.router && at(id_).token && !p_.router->makers[static_cast<extent>(id_)];
   }
   double reached() const { return p_.load().reached(p_.parts); }
-  // Whatever the node, it can be made of whole operands, or token by token; a sum over the tokens
-  // of a rank alone can be read where that is a sum again.
-  void add_rows(bool is_linear_in_sums = false) {
-    add(spread::whole, 1);
-    const bool reads_sums =
-        std::ranges::any_of(operands_, [&](ir::node_id o) { return p_.is_sum(o); });
-    if (!p_.is_constant(id_) && (!reads_sums || is_linear_in_sums)) add(spread::tokens, part());
-    if (can_be_routed()) add(spread::routed, reached());
-  }
   bool can_be_cut() const {
     if (!at(id_).label || at(id_).has_two_labels) return false;
-    for (const ir::node_id o : operands_)
-      if (at(o).has_two_labels) return false;
-    return true;
-  }
-  // Element by element along the label, which is not `without`, an axis that the function needs.
-  void add_along_label(std::optional<extent> without = {}) {
-    if (!can_be_cut() || at(id_).label == without) return;
-    add(spread::label, part());
-    const bool is_sparse = p_.sparse.sampled_by[id_] || p_.sparse.zero_but_for[id_];
-    if (can_be_routed()) add(spread::routed_label, part() * (is_sparse ? 1 : reached()));
+    return std::ranges::none_of(operands_, [&](ir::node_id o) { return at(o).has_two_labels; });
   }
   void add_merge(spread out) {
     if (!at(id_).token) return;
@@ -236,7 +294,7 @@ class making_list {
     if (can_be_routed()) {
       making m{spread::routed_partial, in, false, share};
       for (extent k = 0; k < in.size(); ++k) {
-        if (p_.is_constant(operands_[k])) continue;
+        if (is_constant(operands_[k])) continue;
         m.in[k] = in[k] == spread::label     ? spread::routed_label
                   : in[k] == spread::partial ? spread::routed_partial
                                              : spread::routed;
@@ -244,105 +302,6 @@ class making_list {
       found_.push_back(std::move(m));
     }
     found_.push_back({spread::partial, std::move(in), false, share});
-  }
-  extent last() const { return n_.axes.size() - 1; }
-
-  void list(const ir::leaf_node& l) {
-    if (l.argument >= 0) found_.push_back({spread::tokens, {}});
-    else found_.push_back({at(id_).is_cut_leaf ? spread::label : spread::whole, {}});
-  }
-
-  void list(const ir::einsum_node& e) {
-    add_rows(std::ranges::count_if(e.args, [&](ir::node_id o) { return p_.is_sum(o); }) == 1);
-    bool has_mask = e.unmasked.has_value();
-    for (const ir::node_id a : e.args) has_mask |= holds_alternative<ir::mask_node>(p_.nodes[a].op);
-    if (has_mask) return;
-    add_along_label();
-    if (p_.is_constant(id_)) return;  // a constant is no part of a sum
-    if (!at(id_).label) {
-      bool sums_label = false, fits = true;
-      std::vector<spread> in;
-      for (const ir::node_id o : e.args) {
-        sums_label |= at(o).label.has_value();
-        fits &= !at(o).has_two_labels;
-        in.push_back(at(o).label ? spread::label : spread::whole);
-      }
-      if (sums_label && fits) add_partial(std::move(in), part());
-    }
-    for (extent i = 0; i < e.args.size(); ++i) {  // linear in each operand
-      if (p_.is_constant(e.args[i])) continue;
-      std::vector<spread> in(e.args.size(), spread::whole);
-      in[i] = spread::partial;
-      add_partial(std::move(in), 1);
-    }
-  }
-
-  void list(const ir::map_node& m) {
-    const bool is_linear =
-        m.f.own == nullptr && (m.f.fn == pointwise::scale || m.f.fn == pointwise::negate);
-    add_rows(is_linear);
-    add_along_label();
-    if (!p_.is_constant(id_) && is_linear) add_partial({spread::partial}, 1);
-  }
-  void list(const ir::join_node& j) {
-    const bool adds =
-                   j.what == pass_kind::add && !p_.is_constant(j.left) && !p_.is_constant(j.right),
-               scales = (j.what == pass_kind::keep || j.what == pass_kind::drop ||
-                         j.what == pass_kind::divide) &&
-                        p_.is_sum(j.left) && p_.is_constant(j.right);
-    add_rows(adds || scales);
-    add_along_label();
-    if (adds) add_partial({spread::partial, spread::partial}, 1);
-    if (scales) add_partial({spread::partial, spread::whole}, 1);
-  }
-  void list(const ir::row_function_node& r) {
-    add_rows();
-    add_along_label(last());
-    if (r.fn == row_function::best_groups || r.fn == row_function::group_max ||
-        r.fn == row_function::sparse_mixer)
-      return;  // needs whole rows
-    if (can_be_cut() && at(id_).label == last()) add_merge(spread::label);
-  }
-  void list(const ir::row_norm_node& r) {
-    add_rows();
-    const node_axes& of = at(r.arg);
-    if (of.label != p_.nodes.rank(r.arg) - 1) return add_along_label();
-    if (!of.has_two_labels) add_merge(spread::whole);
-  }
-  void list(const ir::select_node& s) {
-    using enum selection_rule::kind;
-    if (s.rule.what == expert_choice) {  // the tokens of a call depend on each other
-      add(spread::whole, 1);
-      return;
-    }
-    add_rows();
-    if (s.rule.what == nonzero) return add_along_label();
-    const bool needs_whole_rows = s.rule.what == product_top_k || s.ranked.has_value() ||
-                                  s.rule.weights == weighting::normalized;
-    if (needs_whole_rows) return;
-    add_along_label(last());
-    // A float holds the places of so many entries of a part.
-    constexpr double most = 1 << 24;
-    const extent n = p_.nodes.shape(id_).back();
-    const bool has_room = s.rule.keep > 0 && s.rule.keep <= n,
-               is_plain = s.rule.what == top_k && !s.rule.keeps_zeros && p_.nodes.rank(id_) == 2;
-    const bool can_merge = has_room && is_plain && can_be_cut() && at(id_).label == last() &&
-                           static_cast<double>(n) <= most * p_.parts && n < candidate<float>::most;
-    if (can_merge) add_merge(spread::label);
-  }
-  void list(const ir::concat_node& c) {
-    add_rows(std::ranges::all_of(c.args, [&](ir::node_id o) { return p_.is_sum(o); }));
-    for (const ir::node_id a : c.args)
-      if (!at(a).label) return;
-    add_along_label(c.axis);
-  }
-  void list(const ir::slice_node& s) {
-    add_rows(true);
-    add_along_label(s.axis);
-  }
-  template <class Kind>
-  void list(const Kind&) {
-    add_rows();
   }
 
   const placement_problem& p_;

@@ -186,7 +186,7 @@ class placement_search {
     const auto* s = get_if<ir::select_node>(&p_.nodes[id].op);
     const extent n = p_.nodes.shape(id).back() / static_cast<extent>(p_.parts),
                  best = s == nullptr ? 0 : first_best(s->rule, n, p_.parts);
-    const merge_size size = size_of_merge(p_, id, p_.parts, best);
+    const merge_size size(p_, id, p_.parts, best);
     const double others = (p_.parts - 1) / p_.parts;
     return p_.costs.tokens * size.bytes * others / p_.costs.bytes_per_second +
            size.calls * p_.costs.latency;

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,7 @@
 namespace fmoe::detail {
 
 inline void give_size(const placement_problem& p, const axis_cut& cut, stage_exchange& e) {
-  const merge_size size = size_of_merge(p, e.id, static_cast<double>(cut.ranks), e.first);
+  const merge_size size(p, e.id, static_cast<double>(cut.ranks), e.first);
   e.merged_bytes = size.bytes;
   e.merged_calls = size.calls;
 }
@@ -369,14 +370,18 @@ class stage_planner {
     const auto operands = ir::operands(p_.nodes[id]);
     for (extent k = 0; k < operands.size(); ++k)
       in.push_back(fetch(operands[k], how(id).in[k], part));
-    const ir::node_id made =
-        visit([&](const auto& kind) { return copy(kind, in, part); }, p_.nodes[id].op);
+    const ir::node_id made = copy(p_.nodes[id], in, part);
     made_.emplace(key, made);
     return made;
   }
 
-  using inputs = std::vector<ir::node_id>;
-  ir::node_id copy(const ir::leaf_node& l, const inputs&, extent part) {
+  ir::node_id copy(ir::node n, std::span<const ir::node_id> in, extent part) {
+    if (const auto* l = get_if<ir::leaf_node>(&n.op)) return own_part(*l, part);
+    if (auto* e = get_if<ir::einsum_node>(&n.op))
+      e->unmasked.reset();  // the planner makes it again
+    return graph_->nodes.again(std::move(n), in);
+  }
+  ir::node_id own_part(const ir::leaf_node& l, extent part) {
     for (const cut_parameter& c : parameters_) {
       if (l.data == nullptr || !l.data->same_elements(*c.whole.elements)) continue;
       ir::leaf_node own = l;
@@ -386,48 +391,6 @@ class stage_planner {
       return graph_->nodes.leaf(std::move(own));
     }
     return graph_->nodes.leaf(l);
-  }
-  ir::node_id copy(const ir::einsum_node& e, inputs in, extent) {
-    if (e.unmasked) in.pop_back();  // the planner makes it again
-    return graph_->nodes.einsum(e.subscripts, std::move(in));
-  }
-  ir::node_id copy(const ir::map_node& m, const inputs& in, extent) {
-    return graph_->nodes.map(m.f, in[0]);
-  }
-  ir::node_id copy(const ir::join_node& j, const inputs& in, extent) {
-    return graph_->nodes.join(j.what, in[0], in[1]);
-  }
-  ir::node_id copy(const ir::row_function_node& r, const inputs& in, extent) {
-    if (r.fn == row_function::best_groups)
-      return graph_->nodes.best_groups(in[0], r.groups, static_cast<extent>(r.parameter));
-    return graph_->nodes.map_rows(r.fn, r.parameter, in[0],
-                                  in.size() > 1 ? std::optional(in[1]) : std::nullopt);
-  }
-  ir::node_id copy(const ir::row_norm_node& r, const inputs& in, extent) {
-    return graph_->nodes.norm(r.which, in[0]);
-  }
-  ir::node_id copy(const ir::select_node& s, const inputs& in, extent) {
-    return graph_->nodes.select(s.rule, in[0], in.size() > 1 ? std::optional(in[1]) : std::nullopt);
-  }
-  ir::node_id copy(const ir::kept_node& k, const inputs& in, extent) {
-    return graph_->nodes.kept(k.what, in[0]);
-  }
-  ir::node_id copy(const ir::append_node&, const inputs& in, extent) {
-    return graph_->nodes.append_one(in[0]);
-  }
-  ir::node_id copy(const ir::concat_node& c, const inputs& in, extent) {
-    return graph_->nodes.concat(in, c.axis);
-  }
-  ir::node_id copy(const ir::slice_node& s, const inputs& in, extent) {
-    return graph_->nodes.slice(in[0], s.axis, s.first, s.count);
-  }
-  ir::node_id copy(const ir::unpair_node& u, const inputs& in, extent) {
-    extent s = 1;
-    while (s * s < p_.nodes.shape(u.arg).back()) ++s;
-    return graph_->nodes.unpair(in[0], s);
-  }
-  ir::node_id copy(const ir::mask_node& m, const inputs&, extent) {
-    return graph_->nodes.all_except(m.left_out, m.rows, m.columns);
   }
 
   const placement_problem& p_;

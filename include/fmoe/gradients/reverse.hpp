@@ -6,11 +6,7 @@
 #include <span>
 
 #include <fmoe/base/vector.hpp>
-#include <fmoe/gradients/einsum_rule.hpp>
-#include <fmoe/gradients/pointwise_rules.hpp>
-#include <fmoe/gradients/row_rules.hpp>
-#include <fmoe/gradients/selection_rule.hpp>
-#include <fmoe/gradients/shape_rules.hpp>
+#include <fmoe/gradients/cotangents.hpp>
 
 namespace fmoe::reverse {
 
@@ -35,7 +31,7 @@ inline vector<std::optional<node_id>> gradients_of(ir::graph& g, node_id root, n
     if (!c.has(id)) continue;
     const node_id cotangent = c.sum(id);
     const auto op = g[id].op;  // a copy, because the graph grows
-    visit([&](const auto& kind) { pull(c, kind, id, cotangent); }, op);
+    visit([&](const auto& kind) { kind.pull(c, id, cotangent); }, op);
   }
   vector<std::optional<node_id>> found;
   for (const node_id id : wanted)

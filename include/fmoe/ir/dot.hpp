@@ -32,20 +32,10 @@ class graph_printer {
 
  private:
   void put(const leaf_node& n) {
-    box("ellipse", n.parameter ? "parameter" : "input", n.parameter ? weight_colour : input_colour);
+    box("ellipse", n.name(), n.parameter ? weight_colour : input_colour);
   }
-  void put(const mask_node&) { box("ellipse", "all but a few pairs", weight_colour); }
-  void put(const einsum_node& n) { box("box", n.subscripts, made_colour); }
-  void put(const map_node& n) { box("box", n.f.name(), made_colour); }
-  void put(const join_node& n) { box("box", name_of(n.what), made_colour); }
-  void put(const row_function_node& n) { box("box", name_of(n.fn), made_colour); }
-  void put(const row_norm_node& n) { box("box", name_of(n.which), made_colour); }
-  void put(const select_node& n) { box("box", name_of(n.rule.what), made_colour); }
-  void put(const kept_node& n) { box("box", std::string("kept ") + name_of(n.what), made_colour); }
-  void put(const append_node&) { box("box", "append 1", made_colour); }
-  void put(const slice_node&) { box("box", "slice", made_colour); }
-  void put(const unpair_node&) { box("box", "unpair", made_colour); }
-  void put(const concat_node&) { box("box", "concat", made_colour); }
+  void put(const mask_node& n) { box("ellipse", n.name(), weight_colour); }
+  void put(const auto& n) { box("box", n.name(), made_colour); }
 
   void box(const char* shape, const std::string& what, const char* colour) {
     const auto id = static_cast<extent>(at_);

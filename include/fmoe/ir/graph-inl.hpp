@@ -3,9 +3,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +14,13 @@
 #include <fmoe/ir/graph.hpp>
 
 namespace fmoe::ir {
+
+FMOE_INLINE graph::graph() = default;
+FMOE_INLINE graph::graph(const graph&) = default;
+FMOE_INLINE graph::graph(graph&&) noexcept = default;
+FMOE_INLINE graph& graph::operator=(const graph&) = default;
+FMOE_INLINE graph& graph::operator=(graph&&) noexcept = default;
+FMOE_INLINE graph::~graph() = default;
 
 // Returns the argument that has an axis, and its number there, as a message names them.
 FMOE_INLINE std::string graph::argument_with(axis_id axis) const {
@@ -55,24 +59,14 @@ FMOE_INLINE std::optional<node_id> graph::find(const decltype(node::op)& op) con
   return k ? std::optional(static_cast<node_id>(*k)) : std::nullopt;
 }
 
-// Of the kind, the operands, and what else tells many operations with one operand apart. That a
-// leaf is a parameter is not part of it, because find_inputs changes that.
+// Of the kind, the operands, and what else tells many operations with one operand apart.
 FMOE_INLINE extent graph::hash_of(const decltype(node::op)& op) {
   extent hash = op.index();
   const auto add = [&](extent x) { hash = mixed(hash, x); };
   visit(
-      [&]<class Kind>(const Kind& kind) {
-        each_operand(kind, [&](node_id operand) { add(static_cast<extent>(operand)); });
-        if constexpr (std::is_same_v<Kind, leaf_node>) {
-          add(static_cast<extent>(kind.argument));
-          for (const extent e : kind.shape) add(e);
-          if (kind.data != nullptr && !kind.copied) add(hash_of(kind.data->data()));
-        } else if constexpr (std::is_same_v<Kind, map_node>) {
-          add(static_cast<extent>(kind.f.fn));
-          add(std::hash<double>()(kind.f.parameter));
-        } else if constexpr (std::is_same_v<Kind, slice_node>) {
-          add(kind.first);
-        }
+      [&](const auto& kind) {
+        kind.each_operand(kind, [&](node_id operand) { add(static_cast<extent>(operand)); });
+        if constexpr (requires { kind.add_to_hash(add); }) kind.add_to_hash(add);
       },
       op);
   return hash;
@@ -98,11 +92,19 @@ FMOE_INLINE void graph::find_inputs(const node_list& results) {
 
 FMOE_INLINE node_id graph::append(node n) { return put(std::move(n)); }
 
-FMOE_INLINE node_id graph::leaf(leaf_node n) {
-  vector<axis_id> axes;
-  for (const extent e : n.shape) axes.push_back(new_axis(e));
-  return put({std::move(n), std::move(axes)});
+template <class Operation>
+node_id graph::make(Operation op) {
+  vector<axis_id> axes = op.axes(*this);
+  return put({std::move(op), std::move(axes)});
 }
+
+FMOE_INLINE node_id graph::again(node n, std::span<const node_id> operands) {
+  extent next = 0;
+  each_operand(n, [&](node_id& arg) { arg = operands[next++]; });
+  return visit([&](const auto& op) { return make(op); }, n.op);
+}
+
+FMOE_INLINE node_id graph::leaf(leaf_node n) { return make(std::move(n)); }
 
 FMOE_INLINE bool graph::fix(node_id id, extent axis, extent length) {
   return length == all || join((*this)[id].axes[axis], new_axis(length));
@@ -119,40 +121,15 @@ FMOE_INLINE void graph::fix_arguments() {
 }
 
 FMOE_INLINE node_id graph::einsum(std::string_view subscripts, vector<node_id> args) {
-  expects<value_error>(args.size() <= most_operands, "[einsum] there are ", args.size(),
-                       " operands, above ", most_operands, ": multiply some of them first");
-  std::array<std::optional<axis_id>, 128> seen{};  // the axis of each label
-  std::array<extent, 128> first{};                 // the first operand with this label
-  for (extent i = 0; i < args.size(); ++i) {
-    const auto labels = operand_labels(subscripts, i);
-    for (extent k = 0; k < labels.size(); ++k) {
-      auto& known = seen[static_cast<unsigned char>(labels[k])];
-      const axis_id here = (*this)[args[i]].axes[k];
-      if (!known) {
-        known = here;
-        first[static_cast<unsigned char>(labels[k])] = i;
-      }
-      const extent other = first[static_cast<unsigned char>(labels[k])];
-      if (!join(*known, here))
-        fail<shape_error>("[einsum] '", labels[k], "' is ", extent_of(*known), " in operand ",
-                          other, " and ", extent_of(here), " in operand ", i, " of \"", subscripts,
-                          '"', remark(args[other], *known, args[i], here));
-    }
-  }
-  vector<axis_id> axes;
-  for (const char c : result_labels(subscripts))
-    axes.push_back(*seen[static_cast<unsigned char>(c)]);
-  return put({einsum_node{std::move(args), std::string(subscripts)}, std::move(axes)});
+  return make(einsum_node{std::move(args), std::string(subscripts)});
 }
 
 FMOE_INLINE node_id graph::map(number_function f, node_id arg) {
-  return put({map_node{std::move(f), arg}, (*this)[arg].axes});
+  return make(map_node{std::move(f), arg});
 }
 
 FMOE_INLINE node_id graph::join(pass_kind what, node_id left, node_id right) {
-  if (is_symmetric(what) && rank(left) < rank(right)) std::swap(left, right);
-  align(name_of(what), left, right);
-  return put({join_node{what, left, right}, (*this)[left].axes});
+  return make(join_node{what, left, right});
 }
 
 FMOE_INLINE node_id graph::divide(node_id left, node_id right) {
@@ -181,123 +158,41 @@ FMOE_INLINE node_id graph::multiply(node_id left, node_id right) {
 }
 
 FMOE_INLINE node_id graph::best_groups(node_id arg, grouping groups, extent active) {
-  const extent n = extent_of((*this)[arg].axes.back());
-  expects<value_error>(groups.count >= 1 && groups.count <= most_groups && n % groups.count == 0,
-                       "[best_groups] a row of ", n, " entries is not ", groups.count,
-                       " groups of one length, at most ", most_groups);
-  expects<value_error>(active >= 1 && active <= groups.count, "[best_groups] ", active,
-                       " groups are wanted of ", groups.count);
-  return put(
-      {row_function_node{row_function::best_groups, static_cast<double>(active), arg, {}, groups},
-       (*this)[arg].axes});
+  return make(
+      row_function_node{row_function::best_groups, static_cast<double>(active), arg, {}, groups});
 }
 
 FMOE_INLINE node_id graph::map_rows(row_function fn, double parameter, node_id arg,
                                     std::optional<node_id> bound) {
-  const vector<axis_id> axes = (*this)[arg].axes;
-  if (fn == row_function::group_max) {
-    const extent n = extent_of(axes.back());
-    const bool divides = parameter >= 1 && parameter <= static_cast<double>(n) &&
-                         n % static_cast<extent>(parameter) == 0;
-    expects<value_error>(divides && parameter == std::floor(parameter), "[group_max] a row of ", n,
-                         " entries is not ", parameter, " groups of one length");
-  }
-  if (bound) {
-    const auto& rows = (*this)[*bound].axes;
-    expects<shape_error>(rows.size() < axes.size(), "[", name_of(fn), "] the bound has ",
-                         rows.size(), " axes and the scores ", axes.size());
-    const extent lead = axes.size() - 1 - rows.size();
-    for (extent k = 0; k < rows.size(); ++k)
-      expects<shape_error>(join(axes[lead + k], rows[k]), "[", name_of(fn), "] axis ", lead + k,
-                           " is ", extent_of(axes[lead + k]), " and the bound's is ",
-                           extent_of(rows[k]));
-  }
-  return put({row_function_node{fn, parameter, arg, bound}, axes});
+  return make(row_function_node{fn, parameter, arg, bound});
 }
 
 FMOE_INLINE node_id graph::norm(row_norm which, node_id arg) {
-  vector<axis_id> axes = (*this)[arg].axes;
-  axes.pop_back();
-  return put({row_norm_node{which, arg}, std::move(axes)});
+  return make(row_norm_node{which, arg});
 }
 
 FMOE_INLINE node_id graph::select(const selection_rule& rule, node_id arg,
                                   std::optional<node_id> ranked) {
-  if (ranked) align(name_of(rule.what), arg, *ranked);
-  vector<axis_id> axes = (*this)[arg].axes;
-  if (rule.what == selection_rule::kind::product_top_k) {
-    const extent s = extent_of(axes.back()), lists = extent_of(axes[axes.size() - 2]);
-    expects<shape_error>(lists == 2 && s != all,
-                         "[product_top_k] the scores' last axes are two lists, not ", lists, " of ",
-                         s);
-    expects<value_error>(rule.each <= s, "[product_top_k] each list keeps ", rule.each,
-                         " entries and has only ", s);
-    expects<value_error>(s < extent{1} << 16, "[product_top_k] a list has ", s,
-                         " entries, above 65,535");
-    expects<value_error>(rule.keep <= rule.each * rule.each, "[product_top_k] K is ", rule.keep,
-                         " and two lists of ", rule.each, " have fewer pairs");
-    expects<value_error>(rule.weights != weighting::softmax_of_all,
-                         "[product_top_k] softmax_of_all would need all pairs of two lists");
-    axes.resize(axes.size() - 2);
-    axes.push_back(new_axis(s * s));
-  }
-  if (rule.what == selection_rule::kind::entries) {
-    axes.resize(axes.size() - 2);
-    axes.push_back(new_axis(rule.each));
-  }
-  return put({select_node{rule, arg, ranked}, std::move(axes)});
+  return make(select_node{rule, arg, ranked});
 }
 
-FMOE_INLINE node_id graph::kept(kept_part what, node_id arg) {
-  const auto* s = get_if<select_node>(&(*this)[arg].op);
-  using enum selection_rule::kind;
-  const bool is_fixed = s != nullptr && (s->rule.what == product_top_k ||
-                                         (s->rule.what == top_k && s->rule.keep != all));
-  expects<value_error>(is_fixed,
-                       "[kept] takes a selection that keeps K entries of each row: top_k "
-                       "or product_top_k, and not fmoe::all");
-  vector<axis_id> axes = (*this)[arg].axes;
-  axes.back() = new_axis(s->rule.keep);
-  return put({kept_node{what, arg}, std::move(axes)});
-}
+FMOE_INLINE node_id graph::kept(kept_part what, node_id arg) { return make(kept_node{what, arg}); }
 
-FMOE_INLINE node_id graph::append_one(node_id arg) {
-  vector<axis_id> axes = (*this)[arg].axes;
-  axes.back() = total_axis({axes.back()}, 1);
-  return put({append_node{arg}, std::move(axes)});
-}
+FMOE_INLINE node_id graph::append_one(node_id arg) { return make(append_node{arg}); }
 
 FMOE_INLINE node_id graph::all_except(pair_set left_out, extent rows, extent columns) {
-  return put({mask_node{std::move(left_out), rows, columns}, {new_axis(rows), new_axis(columns)}});
+  return make(mask_node{std::move(left_out), rows, columns});
 }
 
 FMOE_INLINE node_id graph::concat(vector<node_id> args, extent axis) {
-  vector<axis_id> axes = (*this)[args[0]].axes, parts;
-  for (const node_id a : args) {
-    const auto& other = (*this)[a].axes;
-    for (extent k = 0; k < axes.size(); ++k)
-      if (k != axis)
-        expects<shape_error>(join(axes[k], other[k]), "[concat] axis ", k, " is ",
-                             extent_of(axes[k]), " and ", extent_of(other[k]),
-                             ": operands may differ along axis ", axis, " only");
-    parts.push_back(other[axis]);
-  }
-  axes[axis] = total_axis(std::move(parts), 0);
-  return put({concat_node{std::move(args), axis}, std::move(axes)});
+  return make(concat_node{std::move(args), axis});
 }
 
 FMOE_INLINE node_id graph::slice(node_id arg, extent axis, extent first, extent count) {
-  vector<axis_id> axes = (*this)[arg].axes;
-  axes[axis] = new_axis(count);
-  return put({slice_node{arg, axis, first, count}, std::move(axes)});
+  return make(slice_node{arg, axis, first, count});
 }
 
-FMOE_INLINE node_id graph::unpair(node_id arg, extent s) {
-  vector<axis_id> axes = (*this)[arg].axes;
-  axes.back() = new_axis(2);
-  axes.push_back(new_axis(s));
-  return put({unpair_node{arg}, std::move(axes)});
-}
+FMOE_INLINE node_id graph::unpair(node_id arg, extent s) { return make(unpair_node{arg, s}); }
 
 FMOE_INLINE bool graph::join_axes(node_id a, node_id b) {
   if (rank(a) != rank(b)) return false;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,6 +24,14 @@ class graph {
  public:
   // An einsum's operands are the bits of a set while the planner searches for their order.
   static constexpr extent most_operands = 64;
+
+  // Behind the wall, because a user's unit would make these functions of all kinds of nodes.
+  graph();
+  graph(const graph&);
+  graph(graph&&) noexcept;
+  graph& operator=(const graph&);
+  graph& operator=(graph&&) noexcept;
+  ~graph();
 
   extent size() const { return nodes_.size(); }
   id_range<node_id> ids() const { return nodes_.ids(); }
@@ -49,6 +58,10 @@ class graph {
 
   // Adds a node whose operands and axes belong to this graph.
   node_id append(node n);
+
+  // Adds the operation of a node for these operands of this graph. Throws what its rule of shapes
+  // throws.
+  node_id again(node n, std::span<const node_id> operands);
 
   // Returns the node that make() adds for this object, which is called once; the graph keeps the
   // object.
@@ -131,29 +144,32 @@ class graph {
   // Makes the axes of two nodes the same. Returns false if they differ in number or extent.
   bool join_axes(node_id a, node_id b);
 
- private:
+  // What rules of shapes are made of.
+  axis_id new_axis(extent e);
+  // Returns false if both extents are known and differ.
+  bool join(axis_id a, axis_id b);
+  // Returns an axis whose length is that of `parts` together plus `more`. Its length becomes known
+  // as soon as those of the parts are; if all but one of these lengths are known, so is the last
+  // one.
+  axis_id total_axis(vector<axis_id> parts, extent more);
+  // Joins the axes of the right operand with the last ones of the left. Throws shape_error.
+  void align(const char* op, node_id left, node_id right);
   // What two unequal axes tell: that one is of the rows of an input and the other a weight's, or
   // what to write where an axis has extent 1.
   std::string remark(node_id left, axis_id a, node_id right, axis_id b) const;
 
+ private:
   axis_id root(axis_id a) const {
     while (parents_[a] != a) a = parents_[a];
     return a;
   }
 
-  axis_id new_axis(extent e);
   std::string argument_with(axis_id axis) const;
 
-  // Returns false if both extents are known and differ.
-  bool join(axis_id a, axis_id b);
-
-  // Returns an axis whose length is that of `parts` together plus `more`. Its length becomes known
-  // as soon as those of the parts are; if all but one of these lengths are known, so is the last
-  // one.
-  axis_id total_axis(vector<axis_id> parts, extent more);
-
+  // Adds an operation whose operands belong to this graph; its rule makes its axes.
+  template <class Operation>
+  node_id make(Operation op);
   void add_up();
-  void align(const char* op, node_id left, node_id right);
   node_id put(node n);
 
   struct total {

@@ -42,6 +42,15 @@ enum class row_rounding : std::uint8_t {
   int8   // int8_product.hpp
 };
 
+inline const char* words_of(row_rounding r) {
+  switch (r) {
+    case row_rounding::bf16: return ", rounds its rows to bf16";
+    case row_rounding::int8: return ", rounds its rows to 8 bits";
+    case row_rounding::none: break;
+  }
+  return "";
+}
+
 struct packed_weight {  // [depth, columns] in panels, once for each batch position
   extent storage = 0;
   vector<axis_stride> batch{}, depth{}, columns{};

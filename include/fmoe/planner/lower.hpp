@@ -10,6 +10,13 @@
 namespace fmoe::planner {
 
 class lowering {
+  static constexpr extent npos = axis_labels::npos;
+  struct placed {  // the place of a node's elements
+    value_id value;
+    // For each axis of the node the axis of the value, npos for the token axis.
+    vector<extent> memory;
+  };
+
  public:
   // Throws value_error if the rows of a compiled layer depend on each other, or if K exceeds its
   // axis.
@@ -37,21 +44,14 @@ class lowering {
     for (const ir::node_id r : results) finish(r, taken);
   }
 
-  program take() { return std::move(program_); }
+  planner::program take() { return std::move(program_); }
 
- private:
-  static constexpr extent npos = axis_labels::npos;
-  struct placed {  // the place of a node's elements
-    value_id value;
-    // For each axis of the node the axis of the value, npos for the token axis.
-    vector<extent> memory;
-  };
-
-  placed& of(ir::node_id id) {
-    placed& p = nodes_[id];
-    expects<value_error>(p.value != value_id::none, "[all_except] is an operand of einsum only");
-    return p;
-  }
+  // What the rules of operations are made of.
+  const ir::graph& graph() const { return graph_; }
+  planner::program& program() { return program_; }
+  bool has_tokens() const { return has_tokens_; }
+  // Returns the extent of an axis of the node at hand.
+  extent length_here(extent axis) const { return graph_.extent_of(graph_[id_].axes[axis]); }
 
   // Returns the value of a node, with one letter for each axis.
   use named(ir::node_id id, std::string_view letters) {
@@ -82,35 +82,8 @@ class lowering {
     return p;
   }
 
-  placed lower(const ir::leaf_node& l) {
-    const bool is_row = !l.parameter && !has_tokens_;
-    value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
-            program_.leaves.size(), l.parameter, l.argument >= 0};
-    program_.leaves.push_back(l);
-    vector<extent> memory;
-    const token_axis token = tokens_[id_];
-    for (extent i = 0, at = 0; i < v.shape.size(); ++i) memory.push_back(token == i ? npos : at++);
-    if (token) {
-      v.scope = value_scope::token;
-      v.shape.erase(v.shape.begin() + static_cast<std::ptrdiff_t>(*token));
-    }
-    return {program_.add(std::move(v)), std::move(memory)};
-  }
-
-  placed lower(const ir::mask_node&) const { return {value_id::none, {0, 1}}; }
-
-  placed lower(const ir::map_node& m) {
-    const axis_labels names = letters(m.arg);
-    const use arg = named(m.arg, names), out = program_.make(pointwise_op{}, {arg}, arg.labels);
-    program_.operations.back().passes = {{pass_kind::map, m.f}};
-    return place(out, names);
-  }
-
-  placed lower(const ir::join_node& a) {
-    const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
-    const axis_labels names = letters(a.left);
-    return combine(a.what, named(a.left, names), named(a.right, names.substr(lead)), names);
-  }
+  // Only einsums read it.
+  placed of_mask() const { return {value_id::none, {0, 1}}; }
 
   // Joins left and right, where the labels of right are the last of left's in some order.
   placed combine(pass_kind what, use left, use right, std::string_view result) {
@@ -135,163 +108,53 @@ class lowering {
     return place(out, result);
   }
 
+  // Returns the value of a node with these axes innermost, in this order.
+  use innermost(ir::node_id id, const axis_labels& names, const axis_labels& last) {
+    const use in = named(id, names);
+    if (in.labels.ends_with(last)) return in;
+    const axis_labels lead = labels_where(in.labels, [&](char c) { return !has(last, c); });
+    return program_.make(reduce_op{}, {in}, lead + last);
+  }
   // Returns the value of a node with its last axis innermost.
   use rows(ir::node_id id, const axis_labels& names) {
-    const use in = named(id, names);
-    if (in.labels.back() == names.back()) return in;
-    return program_.make(reduce_op{}, {in}, labels_where(in.labels, [&](char c) {
-                                              return c != names.back();
-                                            }) + names.back());
+    return innermost(id, names, axis_labels(1, names.back()));
   }
-
-  placed lower(const ir::row_norm_node& n) {
-    const axis_labels names = letters(n.arg);
-    const use in = rows(n.arg, names);
-    const axis_labels lead = in.labels.substr(0, in.labels.size() - 1);
-    return place(program_.make(row_norm_op{n.which}, {in}, lead),
-                 std::string_view(names).substr(0, names.size() - 1));
-  }
-
-  placed lower(const ir::row_function_node& g) {
-    expects<value_error>(g.fn != row_function::entmax || g.parameter > 1, "[entmax] alpha is ",
-                         g.parameter, " and must be at least 1");
-    if (g.fn == row_function::sparse_mixer) {
-      const extent n = graph_.shape(g.arg).back();
-      expects<value_error>(g.parameter >= 0 && g.parameter < 1, "[sparse_mixer] the jitter is ",
-                           g.parameter, " and must be at least 0 and below 1");
-      expects<value_error>(n >= 2, "[sparse_mixer] a row has ", n,
-                           " of the two entries that are weighed");
-    }
-    const axis_labels names = letters(g.arg);
-    vector<use> in{rows(g.arg, names)};
-    const axis_labels lead = in[0].labels.substr(0, in[0].labels.size() - 1);
-    if (g.bound) {
-      use bound =
-          named(*g.bound, std::string_view(names).substr(names.size() - 1 - graph_.rank(*g.bound),
-                                                         graph_.rank(*g.bound)));
-      const axis_labels order = labels_where(lead, [&](char c) { return has(bound.labels, c); });
-      if (bound.labels != order) bound = program_.make(reduce_op{}, {bound}, order);
-      in.push_back(bound);
-    }
-    const axis_labels labels = in[0].labels;
-    return place(program_.make(row_function_op{g.fn, g.parameter, g.groups}, std::move(in), labels),
-                 names);
-  }
-
-  // The axes of the two lists become the innermost ones; the second one names their pairs.
-  placed lower_two_rows(const ir::select_node& s) {
-    const axis_labels names = letters(s.arg), lists = names.substr(names.size() - 2);
-    use in = named(s.arg, names);
-    const axis_labels lead = labels_where(in.labels, [&](char c) { return !has(lists, c); });
-    if (!in.labels.ends_with(lists)) in = program_.make(reduce_op{}, {in}, lead + lists);
-    const use out = program_.make(select_op{s.rule}, {in}, lead + lists[1], true, s.rule.keep);
-    extent& columns = program_[out.value].shape.back();
-    if (s.rule.what == selection_rule::kind::entries) {
-      columns = s.rule.each;
-    } else {
-      columns *= columns;
-      program_[out.value].each = s.rule.each;
-    }
-    program_[out.value].expected = s.rule.keep;
-    return place(out, names.substr(0, names.size() - 2) + lists[1]);
-  }
-
-  placed lower(const ir::select_node& s) {
-    if (takes_two_rows(s.rule.what)) return lower_two_rows(s);
-    const axis_labels names = letters(s.arg);
-    const use in = rows(s.arg, names);
-    const extent n = program_[in.value].shape.back();
-    extent keep = n;
-    if (s.rule.what == selection_rule::kind::expert_choice) {
-      expects<value_error>(has_tokens_,
-                           "[expert_choice] the scores' first axis does not count tokens");
-      const use scores = made(in), ranked = made(rows(*s.ranked, names));
-      const use chosen = program_.make(select_op{s.rule}, {scores, ranked}, in.labels, true, n);
-      program_[chosen.value].expected = expected_of(s.rule, n);
-      return place(chosen, names);
-    }
-    if (s.rule.what == selection_rule::kind::top_k) {
-      keep = s.rule.keep == all ? n : s.rule.keep;
-      expects<value_error>(keep <= n, "[top_k] K is ", keep, " and the scores' last axis has ", n,
-                           ": fmoe::all keeps every score");
-      if (keeps_all(s.rule, n)) return place(in, names);
-    } else if (s.rule.what == selection_rule::kind::top_p) {
-      expects<value_error>(s.rule.mass >= 0 && s.rule.mass <= 1, "[top_p] the mass is ",
-                           s.rule.mass, ", not within 0 and 1");
-    }
-    vector<use> operands{in};
-    if (s.ranked) operands.push_back(in_order(*s.ranked, names, in.labels));
-    const use out = program_.make(select_op{s.rule}, std::move(operands), in.labels, true, keep);
-    program_[out.value].expected = expected_of(s.rule, n);
-    return place(out, names);
-  }
-
-  // Returns the value of a node with its axes in this order.
-  use in_order(ir::node_id id, const axis_labels& names, const axis_labels& order) {
+  // Returns the value of a node with its axes in the order that they have among these.
+  use in_order_of(ir::node_id id, const axis_labels& names, const axis_labels& labels) {
     const use u = named(id, names);
+    const axis_labels order = labels_where(labels, [&](char c) { return has(u.labels, c); });
     return u.labels == order ? u : program_.make(reduce_op{}, {u}, order);
   }
-
   // Copies a leaf, because a barrier reads only memory of the call.
   use made(const use& u) {
     return program_[u.value].leaf ? program_.make(reduce_op{}, {u}, u.labels) : u;
   }
 
-  placed lower(const ir::kept_node& k) {
-    const axis_labels names = letters(k.arg);
-    use in = named(k.arg, names);
-    if (!program_[in.value].selection) {  // of all entries, which are dense
-      const extent n = program_[in.value].shape.back();
-      in = program_.make(select_op{{selection_rule::kind::top_k, n}}, {in}, in.labels, true, n);
-      program_[in.value].expected = n;
+ private:
+  placed& of(ir::node_id id) {
+    placed& p = nodes_[id];
+    expects<value_error>(p.value != value_id::none, "[all_except] is an operand of einsum only");
+    return p;
+  }
+
+  template <class Node>
+  placed lower(const Node& n) {
+    return n.lower(*this);
+  }
+
+  placed lower(const ir::leaf_node& l) {
+    const bool is_row = !l.parameter && !has_tokens_;
+    value v{graph_.shape(id_), is_row ? value_scope::token : value_scope::constant,
+            program_.leaves.size(), l.parameter, l.argument >= 0};
+    program_.leaves.push_back(l);
+    vector<extent> memory;
+    const token_axis token = tokens_[id_];
+    for (extent i = 0, at = 0; i < v.shape.size(); ++i) memory.push_back(token == i ? npos : at++);
+    if (token) {
+      v.scope = value_scope::token;
+      v.shape.erase(v.shape.begin() + static_cast<std::ptrdiff_t>(*token));
     }
-    const use out = program_.make(kept_op{k.what}, {in}, in.labels);
-    program_[out.value].shape.back() = program_[in.value].keep;
-    return place(out, names);
-  }
-
-  placed lower(const ir::append_node& a) {
-    const axis_labels names = letters(a.arg);
-    const use in = rows(a.arg, names), out = program_.make(append_op{}, {in}, in.labels);
-    ++program_[out.value].shape.back();
-    return place(out, names);
-  }
-
-  placed lower(const ir::slice_node& s) {
-    const axis_labels names = letters(s.arg);
-    const use in = named(s.arg, names);
-    const extent axis = in.labels.find(names[s.axis]);
-    const use out = program_.make(slice_op{s.first, axis}, {in}, in.labels);
-    program_[out.value].shape[axis] = s.count;
-    return place(out, names);
-  }
-
-  // The pairs become the innermost axis; the letters of the two new axes are free ones.
-  placed lower(const ir::unpair_node& u) {
-    const axis_labels names = letters(u.arg);
-    const use in = rows(u.arg, names);
-    axis_labels lists;
-    for (char c = 'A'; lists.size() < 2; ++c)
-      if (!has(names, c)) lists += c;
-    const axis_labels lead = in.labels.substr(0, in.labels.size() - 1);
-    use out = program_.make(unpair_op{}, {in}, lead);
-    value& made = program_[out.value];
-    for (const ir::axis_id a : std::span(graph_[id_].axes).last(2))
-      made.shape.push_back(graph_.extent_of(a));
-    out.labels += lists;
-    made.names = program_.operations.back().out.labels = out.labels;
-    return place(out, names.substr(0, names.size() - 1) + lists);
-  }
-
-  placed lower(const ir::concat_node& c) {
-    const axis_labels names = letters(c.args[0]);
-    vector<use> in;
-    for (const ir::node_id a : c.args) in.push_back(named(a, names));
-    const axis_labels order = labels_where(names, [&](char l) { return has(in[0].labels, l); });
-    const extent axis = order.find(names[c.axis]);
-    const use out = program_.make(concat_op{axis}, std::move(in), order);
-    program_[out.value].shape[axis] = graph_.extent_of(graph_[id_].axes[c.axis]);
-    return place(out, names);
+    return {program_.add(std::move(v)), std::move(memory)};
   }
 
   placed lower(const ir::einsum_node& e) {
@@ -400,7 +263,7 @@ class lowering {
   const plan_options& options_;
   bool has_tokens_ = false;
   token_axes tokens_;
-  program program_;
+  planner::program program_;
   list_by<ir::node_id, vector<ir::node_id>> readers_;
   list_by<ir::node_id, placed> nodes_;
   ir::node_id id_{};  // the node that is being lowered

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // One operation of a program: a head that all kinds share, and a small struct for each kind, so
-// that a field exists only where it means something. Labels are local to an operation.
+// that a field exists only where it means something. Labels are local to an operation. The kinds
+// are in the files of ops/, with two rules: interpret, plain loops in double for the reference
+// backend, and emit, which adds the steps of a plan.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +13,23 @@
 #include <fmoe/base/pairs.hpp>
 #include <fmoe/base/variant.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/ops/append.hpp>
+#include <fmoe/ops/concat.hpp>
+#include <fmoe/ops/exclude.hpp>
+#include <fmoe/ops/expert_sum.hpp>
+#include <fmoe/ops/gather.hpp>
+#include <fmoe/ops/group.hpp>
+#include <fmoe/ops/kept.hpp>
+#include <fmoe/ops/places.hpp>
+#include <fmoe/ops/pointwise.hpp>
+#include <fmoe/ops/product.hpp>
+#include <fmoe/ops/row_function.hpp>
+#include <fmoe/ops/row_norm.hpp>
+#include <fmoe/ops/screen.hpp>
+#include <fmoe/ops/select.hpp>
+#include <fmoe/ops/slice.hpp>
+#include <fmoe/ops/token_sum.hpp>
+#include <fmoe/ops/unpair.hpp>
 
 namespace fmoe::planner {
 
@@ -33,181 +52,6 @@ struct pass {
   bool by_expert = false;  // in a group: the first axis of the other operand is the experts
 };
 
-// Two operands, as the order pass leaves them. The skip and match passes make each a gather, a
-// gemm, a batched or a pointwise operation.
-struct product_op {
-  constexpr const char* name() const { return "product"; }
-};
-
-// An activation times a constant.
-struct gemm_op {
-  constexpr const char* name() const { return "gemm"; }
-};
-
-// Any other pair of operands: one small product for each token.
-struct batched_op {
-  constexpr const char* name() const { return "batched"; }
-};
-
-// A selection times a constant: the selected rows, weighted and summed.
-struct gather_op {
-  constexpr const char* name() const { return "gather"; }
-};
-
-// A selection times a constant of its last axis: a selection.
-struct rescale_op {
-  constexpr const char* name() const { return "rescale"; }
-};
-
-// A selection times a function of the product of a row and the constant's selected rows: a
-// selection. Or that function where the selection is above 0, or for each of its entries.
-struct sample_op {
-  bool multiplies = true;
-  bool weighs = true;
-
-  constexpr const char* name() const { return "sample"; }
-};
-
-// One operand: the sum over the labels that the result does not have, in any order of axes.
-struct reduce_op {
-  constexpr const char* name() const { return "reduce"; }
-};
-
-// The operand itself, and then the passes.
-struct pointwise_op {
-  constexpr const char* name() const { return "pointwise"; }
-};
-
-// A function of each row. A second operand is its bound.
-struct row_function_op {
-  row_function fn{};
-  double parameter = 0;
-  grouping groups{};
-
-  constexpr const char* name() const { return fmoe::name_of(fn); }
-};
-
-// One number of each row.
-struct row_norm_op {
-  row_norm which{};
-
-  constexpr const char* name() const { return fmoe::name_of(which); }
-};
-
-// A 1 after each row.
-struct append_op {
-  constexpr const char* name() const { return "append"; }
-};
-
-// A selection of entries of each row. A second operand is what they are ranked by, if not by
-// themselves.
-struct select_op {
-  selection_rule rule{};
-
-  constexpr const char* name() const { return detail::name_of(rule.what); }
-};
-
-// A selection from a product with a parameter, which makes only few scores in full. The third
-// operand is scratch.
-struct screen_op {
-  selection_rule rule{};
-
-  constexpr const char* name() const { return "screen"; }
-};
-
-// A number of each entry that a selection keeps.
-struct kept_op {
-  kept_part what{};
-
-  constexpr const char* name() const { return detail::name_of(what); }
-};
-
-// A selection as a dense row.
-struct expand_op {
-  constexpr const char* name() const { return "expand"; }
-};
-
-// Neighbours along an axis of the operand; the result may lack the axis if it is one entry.
-struct slice_op {
-  extent first = 0;
-  extent axis = 0;  // of the operand's labels
-
-  constexpr const char* name() const { return "slice"; }
-};
-
-// Sums of pairs, [..., s^2] -> [..., 2, s]: over the second members, then over the first ones.
-struct unpair_op {
-  constexpr const char* name() const { return "unpair"; }
-};
-
-struct concat_op {
-  extent axis = 0;  // of the result's labels
-
-  constexpr const char* name() const { return "concat"; }
-};
-
-// The numbers of an operand at the kept entries of a selection, with places instead of experts. Or
-// the other way: numbers by places as rows of all experts, 0 where nothing is kept.
-struct take_op {
-  bool spreads = false;
-
-  constexpr const char* name() const { return "take"; }
-};
-
-// A selection with other numbers, one for each place.
-struct weigh_op {
-  constexpr const char* name() const { return "weigh"; }
-};
-
-// A selection of scores, those of 0 among them, with a weighting of them. A second operand has all
-// scores.
-struct reweigh_op {
-  weighting weights{};
-  bool keeps_zeros = false;  // as selection_rule::keeps_zeros
-
-  constexpr const char* name() const { return "reweigh"; }
-};
-
-// In a group: the rows of the selected tokens; if the operand has the axis of experts, those of the
-// expert, or those of its place among the token's entries.
-struct pick_op {
-  bool by_place = false;
-
-  constexpr const char* name() const { return "pick"; }
-};
-
-// The end of a group: for each token the sum of the rows of its experts, weighted by the selection.
-struct put_op {
-  constexpr const char* name() const { return "put"; }
-};
-
-// The end of a group: the rows of each token's experts, by their places in the selection.
-struct keep_op {
-  constexpr const char* name() const { return "keep"; }
-};
-
-// For each expert of a selection, the sum over the tokens that selected it, and over the labels
-// that the result does not have, of one or two operands with places instead of experts.
-struct expert_sum_op {
-  constexpr const char* name() const { return "expert_sum"; }
-};
-
-// The sum over the tokens of a call, and over the labels that the result does not have, of one or
-// two operands with one row for each token.
-struct token_sum_op {
-  constexpr const char* name() const { return "token_sum"; }
-};
-
-// The sum that it starts from, computed again without the pairs where it has one.
-struct exclude_op {
-  pair_set left_out{};
-  axis_labels masked{};  // the labels of a pair: the first one is summed, whatever its place in a
-                         // pair
-  bool swapped = false;  // the first label is the second one of a pair
-
-  constexpr const char* name() const { return "exclude"; }
-};
-
 struct operation {
   using kind =
       variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
@@ -224,6 +68,7 @@ struct operation {
   char expert = 0;  // the label that operands of a group have for the axis of experts
 
   bool in_group() const { return group != group_id::none; }
+  bool has_start() const { return start != value_id::none; }
 };
 
 // Is the operation of one of these kinds?
@@ -260,7 +105,7 @@ inline bool is_barrier(const operation& o) {
 // Calls f with each value that the operation reads; one that it reads twice comes twice.
 template <class F>
 void each_read(const operation& o, const F& f) {
-  if (o.start != value_id::none) f(o.start);
+  if (o.has_start()) f(o.start);
   for (const use& u : o.in) f(u.value);
   for (const pass& p : o.passes)
     if (p.other != value_id::none) f(p.other);

@@ -49,6 +49,29 @@ class token_search {
   // Returns the extent of the token axis, 1 if there is none.
   extent count() const { return found_ ? graph_.extent_of(token_) : 1; }
 
+  // What the rules of operations are made of.
+  const ir::graph& nodes() const { return graph_; }
+  extent rank(ir::node_id id) const { return graph_.rank(id); }
+  token_axis at(ir::node_id id) const { return axes_[id]; }
+  token_axis axis(extent at) const { return at; }
+  token_axis none() const { return {}; }
+  // The operation neither carries the axis along nor sums over it.
+  token_axis reject() {
+    valid_ = false;
+    return {};
+  }
+  // Returns the token axis, unless the rows lie along it.
+  token_axis across(ir::node_id arg) {
+    const token_axis a = at(arg);
+    return a == rank(arg) - 1 ? reject() : a;
+  }
+  token_axis of_leaf(const ir::leaf_node& l) {
+    const vector<ir::axis_id>& axes = graph_[id_].axes;
+    const bool has_axis = is_input(l) && !axes.empty() && graph_.same(axes[0], token_);
+    if (!has_axis && l.argument >= 0) return reject();
+    return has_axis ? axis(0) : none();
+  }
+
  private:
   // Returns the first axis of each result, then of each input.
   vector<ir::axis_id> candidates(const ir::node_list& results) const {
@@ -76,8 +99,8 @@ class token_search {
     valid_ = true;
     bool any = false;
     for (const ir::node_id id : graph_.ids()) {
-      const ir::node& n = graph_[id];
-      axes_.push_back(visit([&](const auto& op) { return axis_of(op, n); }, n.op));
+      id_ = id;
+      axes_.push_back(visit([&](const auto& op) { return op.token_axis(*this); }, graph_[id].op));
       any |= axes_.back() == extent{0};
       if (!valid_) return false;
     }
@@ -85,90 +108,10 @@ class token_search {
     return any && std::ranges::all_of(results, leads);
   }
 
-  token_axis at(ir::node_id id) const { return axes_[id]; }
-  token_axis reject() {
-    valid_ = false;
-    return {};
-  }
-
-  token_axis axis_of(const ir::leaf_node& l, const ir::node& n) {
-    const bool has_axis = is_input(l) && !n.axes.empty() && graph_.same(n.axes[0], token_);
-    if (!has_axis && l.argument >= 0) return reject();
-    return has_axis ? token_axis(0) : token_axis();
-  }
-  token_axis axis_of(const ir::mask_node&, const ir::node&) const { return {}; }
-  token_axis axis_of(const ir::map_node& m, const ir::node&) const { return at(m.arg); }
-
-  token_axis axis_of(const ir::einsum_node& e, const ir::node&) {
-    char token = 0;
-    for (extent i = 0; i < e.args.size(); ++i)
-      if (const token_axis axis = at(e.args[i])) {
-        const char c = operand_labels(e.subscripts, i)[*axis];
-        if (token != 0 && token != c) return reject();
-        token = c;
-      }
-    if (token == 0) return {};
-    for (extent i = 0; i < e.args.size(); ++i) {  // no other axis may be indexed by the token
-      const auto labels = operand_labels(e.subscripts, i);
-      for (extent k = 0; k < labels.size(); ++k)
-        if ((labels[k] == token) != (at(e.args[i]) == k)) return reject();
-    }
-    const auto where = result_labels(e.subscripts).find(token);
-    if (where != std::string_view::npos) return where;
-    return has_mask(e) ? reject() : token_axis();
-  }
-
-  // True for a sum without some pairs, which is made again row by row.
-  bool has_mask(const ir::einsum_node& e) const {
-    return std::ranges::any_of(
-        e.args, [&](ir::node_id a) { return holds_alternative<ir::mask_node>(graph_[a].op); });
-  }
-
-  token_axis axis_of(const ir::join_node& a, const ir::node&) {
-    const extent lead = graph_.rank(a.left) - graph_.rank(a.right);
-    const token_axis left = at(a.left), right = at(a.right);
-    if (!left) return right ? reject() : left;
-    if (right) return *left == *right + lead ? left : reject();
-    // A constant cannot be indexed by the token.
-    return *left < lead ? left : reject();
-  }
-
-  // Returns the token axis, unless the rows lie along it.
-  token_axis across(ir::node_id arg) {
-    const token_axis a = at(arg);
-    return a == graph_.rank(arg) - 1 ? reject() : a;
-  }
-  token_axis axis_of(const ir::row_function_node& g, const ir::node&) {
-    const token_axis a = across(g.arg);
-    if (!g.bound) return a;
-    const extent lead = graph_.rank(g.arg) - graph_.rank(*g.bound) - 1;
-    const token_axis b = at(*g.bound);
-    if (b) return a == *b + lead ? a : reject();
-    return !a || *a < lead ? a : reject();
-  }
-  token_axis axis_of(const ir::row_norm_node& n, const ir::node&) { return across(n.arg); }
-  token_axis axis_of(const ir::select_node& s, const ir::node&) {
-    const bool lists = takes_two_rows(s.rule.what) && at(s.arg) == graph_.rank(s.arg) - 2;
-    const token_axis a = lists ? reject() : across(s.arg);
-    if (s.rule.what == selection_rule::kind::expert_choice && !a) return reject();
-    return s.ranked && at(*s.ranked) != a ? reject() : a;
-  }
-  token_axis axis_of(const ir::kept_node& k, const ir::node&) { return across(k.arg); }
-  token_axis axis_of(const ir::slice_node& s, const ir::node&) {
-    return at(s.arg) == s.axis ? reject() : at(s.arg);
-  }
-  token_axis axis_of(const ir::unpair_node& u, const ir::node&) { return across(u.arg); }
-  token_axis axis_of(const ir::append_node& a, const ir::node&) { return across(a.arg); }
-
-  token_axis axis_of(const ir::concat_node& c, const ir::node&) {
-    for (const ir::node_id a : c.args)
-      if (at(a) != at(c.args[0])) return reject();
-    return at(c.args[0]) == c.axis ? reject() : at(c.args[0]);
-  }
-
   const ir::graph& graph_;
   bool arguments_only_, valid_ = true, found_ = false;
   ir::axis_id token_{};
+  ir::node_id id_{};  // the node at hand
   token_axes axes_;
 };
 

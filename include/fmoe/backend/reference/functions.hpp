@@ -12,6 +12,7 @@
 
 #include <fmoe/base/functions.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/ops/row_norm.hpp>
 
 namespace fmoe::reference_backend {
 
@@ -118,33 +119,16 @@ inline void layer_norm(row x, double epsilon) {
   for (double& v : x) v = (v - mean) / std::sqrt(variance + epsilon);
 }
 
-inline double norm(row_norm which, const_row x) {
-  double sum = 0, squares = 0, most = 0;
-  for (const double v : x) {
-    sum += std::abs(v);
-    squares += v * v;
-    most = std::max(most, std::abs(v));
-  }
-  switch (which) {
-    case row_norm::l1: return sum;
-    case row_norm::l2: return std::sqrt(squares);
-    case row_norm::max: return most;
-    case row_norm::mean:
-      return std::accumulate(x.begin(), x.end(), 0.0) / static_cast<double>(x.size());
-  }
-  return 0;
-}
-
 // x / sqrt(mean(x^2) + epsilon)
 inline void rms_norm(row x, double epsilon) {
-  const double length = reference_backend::norm(row_norm::l2, x);
+  const double length = planner::row_norm_op{row_norm::l2}.of(x);
   const double mean = length * length / static_cast<double>(x.size());
   for (double& v : x) v /= std::sqrt(mean + epsilon);
 }
 
 // x sqrt(n) / max(|x|_2, epsilon)
 inline void clamped_rms_norm(row x, double epsilon) {
-  const double length = std::max(reference_backend::norm(row_norm::l2, x), epsilon);
+  const double length = std::max(planner::row_norm_op{row_norm::l2}.of(x), epsilon);
   for (double& v : x) v *= std::sqrt(static_cast<double>(x.size())) / length;
 }
 

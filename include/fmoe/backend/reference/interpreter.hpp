@@ -57,9 +57,124 @@ class interpreter {
 
   const array& operator[](value_id value) const { return *values_[value]; }
 
+  // What the rules of operations are made of.
+  const planner::program& program() const { return program_; }
+  extent tokens() const { return tokens_; }
+  const vector<extent>& shape(value_id value) const { return program_[value].shape; }
+  // Returns the row of an operand that belongs to row i of the operation's result.
+  const_row operand_row(const operation& o, extent operand, extent i) {
+    const value_id v = o.in[operand].value;
+    return std::as_const(at(v)).span(row_of(v, o, i));
+  }
+  // Calls f(x, y, i) for each row y of the result, its number and the row x of the first operand.
+  template <class F>
+  void each_row(const operation& o, const F& f) {
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) f(operand_row(o, 0, i), out.span(i), i);
+  }
+
+  // Sums the products of the operands in row i, where `counts` accepts them; leaves out the
+  // operands before `first`.
+  void sum_row(const operation& o, extent i, double* result,
+               std::function<bool(const positions&)> counts = {}, extent first = 0) {
+    vector<labelled> in;
+    for (const use& u : std::span(o.in).subspan(first))
+      in.push_back({at(u.value).row(row_of(u.value, o, i)), shape(u.value), u.labels});
+    std::string fixed;
+    positions at_expert{};
+    const bool has_expert = o.in_group() && o.expert != 0;
+    if (has_expert && program_[o.out.value].in_group()) {
+      fixed = o.expert;
+      at_expert[index_of(o.expert)] = pairs(o)[i].expert;
+    }
+    contraction sum(std::move(in), o.out.labels, lengths(o), fixed, at_expert);
+    sum.counts = std::move(counts);
+    sum.run(result);
+  }
+
+  // Sums the entries of row i at this place of a label.
+  void sum_entry(const operation& o, extent i, char label, extent place, double* result) {
+    sum_row(o, i, result, [=](const positions& at) { return at[index_of(label)] == place; });
+  }
+
+  void contract(const operation& o) {
+    array& out = at(o.out.value);
+    for (extent i = 0; i < out.rows; ++i) {
+      sum_row(o, i, out.row(i));
+      if (o.start == value_id::none) continue;
+      const double* start = at(o.start).row(row_of(o.start, o, i));
+      for (extent k = 0; k < out.width; ++k) out.row(i)[k] += start[k];
+    }
+  }
+
+  static void apply(row_function f, double parameter, grouping groups, double bound, row x) {
+    reference_backend::apply(f, parameter, groups, bound, x);
+  }
+
+  void apply_passes(const operation& o, extent i, row x) {
+    for (const planner::pass& p : o.passes) {
+      if (p.what == pass_kind::map) {
+        if (p.f.own != nullptr) p.f.own->apply(x.data(), x.size());
+        else
+          for (double& v : x) v = reference_backend::apply(p.f.fn, p.f.parameter, v);
+        continue;
+      }
+      const array& other = at(p.other);
+      const double* from = other.row(row_of(p.other, o, i));
+      extent period = other.width;
+      if (p.by_expert) {
+        period /= shape(p.other)[0];
+        from += period * pairs(o)[i].expert;
+      }
+      for (extent k = 0; k < x.size(); ++k) x[k] = joined(p.what, x[k], from[k % period]);
+    }
+  }
+
+  void select(const selection_rule& rule, const operation& o) {
+    using enum selection_rule::kind;
+    const array& scores = at(o.in[0].value);
+    const extent n = shape(o.in[0].value).back(), columns = shape(o.out.value).back();
+    array& out = at(o.out.value);
+    if (rule.what == expert_choice) {
+      out.numbers = scores.numbers;
+      return reference_backend::expert_choice(rule, n, at(o.in[1].value).numbers, out.numbers);
+    }
+    for (extent i = 0; i < out.rows; ++i) {
+      const double* from = scores.row(row_of(o.in[0].value, o, i));
+      for (extent r = 0; columns != 0 && r < out.width / columns; ++r) {
+        const row to = out.span(i).subspan(r * columns, columns);
+        if (rule.what == product_top_k) {
+          const double* lists = from + 2 * r * n;
+          reference_backend::product_top_k(at_most(rule, keep_), {lists, n}, {lists + n, n}, to);
+          continue;
+        }
+        if (rule.what == entries) {
+          const double* lists = from + 2 * r * n;
+          reference_backend::entries({lists, n}, {lists + n, n}, to);
+          continue;
+        }
+        std::copy_n(from + r * n, n, to.begin());
+        if (rule.what == top_k) {
+          const value_id by = o.in.back().value;
+          reference_backend::top_k(to, {at(by).row(row_of(by, o, i)) + r * n, n},
+                                   std::min(program_[o.out.value].keep, keep_), rule.weights);
+        }
+        if (rule.what == top_p) reference_backend::top_p(to, rule.mass, rule.weights);
+      }
+    }
+  }
+
+  // Adds the weighted rows of each token, experts in order.
+  void put(const operation& o) {
+    array& out = at(o.out.value);
+    const array& rows = at(o.in[0].value);
+    for (extent i = 0; i < pairs(o).size(); ++i)
+      for (extent k = 0; k < out.width; ++k)
+        out.row(pairs(o)[i].token)[k] += pairs(o)[i].weight * rows.row(i)[k];
+  }
+
  private:
   array& at(value_id value) { return *values_[value]; }
-  const vector<extent>& shape(value_id value) const { return program_[value].shape; }
 
   // Returns the row of a value that belongs to row i of the operation's result.
   extent row_of(value_id value, const operation& o, extent i) const {
@@ -80,28 +195,11 @@ class interpreter {
     if (o.in_group()) find_pairs(o.group);
     values_[o.out.value] =
         std::make_shared<array>(rows_of(o.out.value), program_[o.out.value].size());
-    visit([&](const auto& kind) { run(kind, o); }, o.what);
+    visit([&](const auto& kind) { kind.interpret(*this, o); }, o.what);
     const bool passes_are_done = planner::is<planner::sample_op>(o);
     if (!passes_are_done)
       for (extent i = 0; i < at(o.out.value).rows; ++i) apply_passes(o, i, at(o.out.value).span(i));
   }
-
-  void run(const planner::product_op&, const operation& o) { contract(o); }
-  void run(const planner::gemm_op&, const operation& o) { contract(o); }
-  void run(const planner::batched_op&, const operation& o) { contract(o); }
-  void run(const planner::gather_op&, const operation& o) { contract(o); }
-  void run(const planner::rescale_op&, const operation& o) { contract(o); }
-  void run(const planner::reduce_op&, const operation& o) { contract(o); }
-  void run(const planner::pointwise_op&, const operation& o) { contract(o); }
-  void run(const planner::expand_op&, const operation& o) { contract(o); }
-  void run(const planner::pick_op&, const operation& o) { contract(o); }
-  // Passes of the CPU make these.
-  void run(const planner::screen_op&, const operation&) {}
-  void run(const planner::take_op&, const operation&) {}
-  void run(const planner::weigh_op&, const operation&) {}
-  void run(const planner::reweigh_op&, const operation&) {}
-  void run(const planner::keep_op&, const operation&) {}
-  void run(const planner::expert_sum_op&, const operation&) {}
 
   // Finds the selected experts of each token, by token.
   void find_pairs(planner::group_id group) {
@@ -125,244 +223,6 @@ class interpreter {
         n = std::min(n, shape(u.value)[k]);
       }
     return length;
-  }
-
-  // Sums the products of the operands in row i, where `counts` accepts them; leaves out the
-  // operands before `first`.
-  void sum_row(const operation& o, extent i, double* result,
-               std::function<bool(const positions&)> counts = {}, extent first = 0) {
-    vector<labelled> in;
-    for (const use& u : std::span(o.in).subspan(first))
-      in.push_back({at(u.value).row(row_of(u.value, o, i)), shape(u.value), u.labels});
-    std::string fixed;
-    positions at_expert{};
-    const bool has_expert = o.in_group() && o.expert != 0;
-    if (has_expert && program_[o.out.value].in_group()) {
-      fixed = o.expert;
-      at_expert[index_of(o.expert)] = pairs(o)[i].expert;
-    }
-    contraction sum(std::move(in), o.out.labels, lengths(o), fixed, at_expert);
-    sum.counts = std::move(counts);
-    sum.run(result);
-  }
-
-  void contract(const operation& o) {
-    array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i) {
-      sum_row(o, i, out.row(i));
-      if (o.start == value_id::none) continue;
-      const double* start = at(o.start).row(row_of(o.start, o, i));
-      for (extent k = 0; k < out.width; ++k) out.row(i)[k] += start[k];
-    }
-  }
-
-  // Sums over all tokens, in their order.
-  void run(const planner::token_sum_op&, const operation& o) {
-    array& out = at(o.out.value);
-    vector<double> of_token(out.width);
-    for (extent t = 0; t < tokens_; ++t) {
-      sum_row(o, t, of_token.data());
-      for (extent k = 0; k < out.width; ++k) out.row(0)[k] += of_token[k];
-    }
-  }
-
-  // Multiplies a selection with a function of x . table, entry by entry; entries of 0 stay 0.
-  void run(const planner::sample_op& kind, const operation& o) {
-    array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i) {
-      sum_row(o, i, out.row(i), {}, 1);
-      apply_passes(o, i, out.span(i));
-      const double* kept = at(o.in[0].value).row(i);
-      for (extent k = 0; k < out.width; ++k) {
-        const double weight = kind.multiplies ? kept[k] : kept[k] > 0;
-        out.row(i)[k] = weight == 0 ? 0 : weight * out.row(i)[k];
-      }
-    }
-  }
-
-  // Computes the sum without the pairs that are left out.
-  void run(const planner::exclude_op& mask, const operation& o) {
-    const std::set<index_pair> left_out(mask.left_out->begin(), mask.left_out->end());
-    const auto kept = [&](const positions& place) {
-      index_pair p{place[index_of(mask.masked[0])], place[index_of(mask.masked[1])]};
-      if (mask.swapped) std::swap(p[0], p[1]);
-      return !left_out.contains(p);
-    };
-    for (extent i = 0; i < at(o.out.value).rows; ++i) sum_row(o, i, at(o.out.value).row(i), kept);
-  }
-
-  void apply_passes(const operation& o, extent i, row x) {
-    for (const planner::pass& p : o.passes) {
-      if (p.what == pass_kind::map) {
-        if (p.f.own != nullptr) p.f.own->apply(x.data(), x.size());
-        else
-          for (double& v : x) v = apply(p.f.fn, p.f.parameter, v);
-        continue;
-      }
-      const array& other = at(p.other);
-      const double* from = other.row(row_of(p.other, o, i));
-      extent period = other.width;
-      if (p.by_expert) {
-        period /= shape(p.other)[0];
-        from += period * pairs(o)[i].expert;
-      }
-      for (extent k = 0; k < x.size(); ++k) x[k] = joined(p.what, x[k], from[k % period]);
-    }
-  }
-
-  void run(const planner::row_function_op& kind, const operation& o) {
-    const extent n = shape(o.in[0].value).back();
-    array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i) {
-      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
-      for (extent r = 0; n != 0 && r * n < at(o.in[0].value).width; ++r) {
-        vector<double> x(from + r * n, from + (r + 1) * n);
-        double bound = 0;
-        if (o.in.size() > 1) {
-          const array& bounds = at(o.in[1].value);
-          bound = bounds.row(row_of(o.in[1].value, o, i))[r % bounds.width];
-        }
-        apply(kind.fn, kind.parameter, kind.groups, bound, x);
-        std::ranges::copy(x, out.row(i) + r * n);
-      }
-    }
-  }
-
-  void run(const planner::row_norm_op& kind, const operation& o) {
-    const extent n = shape(o.in[0].value).back();
-    array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i) {
-      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
-      for (extent r = 0; n != 0 && r < out.width; ++r)
-        out.row(i)[r] = reference_backend::norm(kind.which, {from + r * n, n});
-    }
-  }
-
-  void run(const planner::kept_op& kind, const operation& o) {
-    const bool values = kind.what == kept_part::value;
-    const extent n = shape(o.in[0].value).back(), keep = shape(o.out.value).back();
-    array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i) {
-      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
-      for (extent r = 0; keep != 0 && r < out.width / keep; ++r) {
-        double* to = out.row(i) + r * keep;
-        std::fill_n(to, keep, values ? 0. : -1.);
-        for (extent k = 0; k < n; ++k)
-          if (from[r * n + k] != 0) *to++ = values ? from[r * n + k] : static_cast<double>(k);
-      }
-    }
-  }
-
-  void run(const planner::append_op&, const operation& o) {
-    const extent n = shape(o.in[0].value).back();
-    array& out = at(o.out.value);
-    for (extent i = 0; i < out.rows; ++i) {
-      const double* from = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
-      for (extent k = 0; k < out.width; ++k) {
-        const extent r = k / (n + 1), c = k % (n + 1);
-        out.row(i)[k] = c == n ? 1 : from[r * n + c];
-      }
-    }
-  }
-
-  void run(const planner::select_op& kind, const operation& o) {
-    using enum selection_rule::kind;
-    const array& scores = at(o.in[0].value);
-    const extent n = shape(o.in[0].value).back(), columns = shape(o.out.value).back();
-    array& out = at(o.out.value);
-    if (kind.rule.what == expert_choice) {
-      out.numbers = scores.numbers;
-      return reference_backend::expert_choice(kind.rule, n, at(o.in[1].value).numbers, out.numbers);
-    }
-    for (extent i = 0; i < out.rows; ++i) {
-      const double* from = scores.row(row_of(o.in[0].value, o, i));
-      for (extent r = 0; columns != 0 && r < out.width / columns; ++r) {
-        const row to = out.span(i).subspan(r * columns, columns);
-        if (kind.rule.what == product_top_k) {
-          const double* lists = from + 2 * r * n;
-          reference_backend::product_top_k(at_most(kind.rule, keep_), {lists, n}, {lists + n, n},
-                                           to);
-          continue;
-        }
-        if (kind.rule.what == entries) {
-          const double* lists = from + 2 * r * n;
-          reference_backend::entries({lists, n}, {lists + n, n}, to);
-          continue;
-        }
-        std::copy_n(from + r * n, n, to.begin());
-        if (kind.rule.what == top_k) {
-          const value_id by = o.in.back().value;
-          reference_backend::top_k(to, {at(by).row(row_of(by, o, i)) + r * n, n},
-                                   std::min(program_[o.out.value].keep, keep_), kind.rule.weights);
-        }
-        if (kind.rule.what == top_p)
-          reference_backend::top_p(to, kind.rule.mass, kind.rule.weights);
-      }
-    }
-  }
-
-  // The other axes of an entry may be in another order; those of a range are in the operand's.
-  void run(const planner::slice_op& kind, const operation& o) {
-    array& out = at(o.out.value);
-    const vector<extent>& from = shape(o.in[0].value);
-    const bool is_entry = shape(o.out.value).size() < from.size();
-    const char axis = o.in[0].labels[kind.axis];
-    const extent inner = element_count(std::span(from).subspan(kind.axis + 1)),
-                 length = from[kind.axis] * inner,
-                 count = is_entry ? 0 : shape(o.out.value)[kind.axis] * inner;
-    for (extent i = 0; i < out.rows; ++i) {
-      if (is_entry) {
-        sum_row(o, i, out.row(i),
-                [&](const positions& place) { return place[index_of(axis)] == kind.first; });
-        continue;
-      }
-      const double* from_row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
-      for (extent k = 0; k < out.width; ++k)
-        out.row(i)[k] = from_row[k / count * length + kind.first * inner + k % count];
-    }
-  }
-
-  void run(const planner::unpair_op&, const operation& o) {
-    array& out = at(o.out.value);
-    const extent s = shape(o.out.value).back();
-    for (extent i = 0; i < out.rows; ++i) {
-      const double* from_row = at(o.in[0].value).row(row_of(o.in[0].value, o, i));
-      for (extent k = 0; k < out.width / 2 * s; ++k) {
-        double* const lists = out.row(i) + k / (s * s) * 2 * s;
-        lists[k / s % s] += from_row[k];
-        lists[s + k % s] += from_row[k];
-      }
-    }
-  }
-
-  void run(const planner::concat_op& kind, const operation& o) {
-    array& out = at(o.out.value);
-    const vector<extent>& whole = shape(o.out.value);
-    const extent inner = element_count(std::span(whole).subspan(kind.axis + 1));
-    extent first = 0;
-    for (const use& u : o.in) {
-      operation part = o;
-      part.in = {u};
-      const extent length = program_.extent_of(u, o.out.labels[kind.axis]);
-      for (extent i = 0; i < out.rows; ++i) {
-        vector<double> ordered(at(u.value).width);
-        sum_row(part, i, ordered.data());
-        for (extent k = 0; k < ordered.size(); ++k) {
-          const extent outer = k / (length * inner), place = k / inner % length;
-          out.row(i)[(outer * whole[kind.axis] + first + place) * inner + k % inner] = ordered[k];
-        }
-      }
-      first += length;
-    }
-  }
-
-  // Adds the weighted rows of each token, experts in order.
-  void run(const planner::put_op&, const operation& o) {
-    array& out = at(o.out.value);
-    const array& rows = at(o.in[0].value);
-    for (extent i = 0; i < pairs(o).size(); ++i)
-      for (extent k = 0; k < out.width; ++k)
-        out.row(pairs(o)[i].token)[k] += pairs(o)[i].weight * rows.row(i)[k];
   }
 
   const planner::program& program_;

@@ -28,7 +28,7 @@ void sum_blocks(const expert_sum_step& s, std::span<const group_row> rows, bool 
   }
   const auto replaces = [&](extent k) { return is_new && k == 0 && rows[0].token < s.block; };
   loop_axes out(s.out);
-  if (token_product_room::size(s) != 0)
+  if (s.product_room() != 0)
     if (const auto product = token_product::of(out, s.summed, s.block)) {
       // Where a product is written to c, several blocks are added to a tile of c at a time.
       const extent most_rows = product->is_direct() ? s.block : 0;
@@ -80,8 +80,7 @@ template <class T, class Arch>
 void expert_sum(const expert_sum_step& s, const auto& kept, token_rows<T> a, token_rows<T> b, T* c,
                 T* scratch, extent tokens, extent part, extent parts, bool adds) noexcept {
   const extent from = s.experts * part / parts, to = s.experts * (part + 1) / parts;
-  T *const own_a = scratch + token_product_room::size(s), *const own_b =
-                                                              own_a + s.together * s.a.size;
+  T *const own_a = scratch + s.product_room(), *const own_b = own_a + s.together * s.a.size;
   auto* const lists = reinterpret_cast<std::uint32_t*>(own_b + s.together * s.b.size);
   extent size = 1;
   for (const nest_axis& x : s.out) size *= x.length;

@@ -231,7 +231,7 @@ class prediction {
   }
   // A sum over rows of entries, by gemm where its kernels serve.
   double sum_over_rows(const auto& s, double rows) const {
-    if (token_product_room::size(s) == 0) return nest(s.out, s.summed, rows);
+    if (s.product_room() == 0) return nest(s.out, s.summed, rows);
     return 2 * rows * count(s.out) / (0.8 * products_.flops);
   }
   double time(const token_sum_step& s, double) const {
@@ -240,85 +240,25 @@ class prediction {
   double time(const selection_sum_step& s, double) const {
     return per_element(static_cast<double>(plan_.token_count * s.rows * s.keep * s.N), 4);
   }
-  double time(const exclude_step& s, double rows) const {
-    double each = 1;
-    for (const auto* axes : {&s.inner, &s.outer, &s.free})
-      for (const exclude_step::axis& a : *axes) each *= static_cast<double>(a.length);
-    const auto kept = s.groups.size() * s.other.length - s.left_out.size();
-    return per_element(rows * each * static_cast<double>(kept), 8);
+
+  template <class Step>
+  double time(const Step& s, double rows) const {
+    return s.flops(rows) / alone_.flops;
   }
 
   // So many floating-point operations for each of some elements.
   double per_element(double elements, double flops) const {
     return elements * flops / alone_.flops;
   }
-  // Beside the scan of its numbers, each selection looks for bounds, one step after the other:
-  // about as long as so many operations. The best sums of two lists are three selections.
-  double time(const select_step& s, double rows) const {
-    constexpr double bounds = 60e3, sums = 100e3, scanned = 20;
-    if (s.rule.what == selection_rule::kind::entries)
-      return per_element(rows * static_cast<double>(s.rows * s.list), scanned);
-    const double list = bounds + scanned * static_cast<double>(s.list != 0 ? s.list : s.columns);
-    return per_element(rows * static_cast<double>(s.rows), s.list != 0 ? 3 * list + sums : list);
-  }
-  double time(const row_function_step& s, double rows) const {
-    const bool is_exp = s.fn == row_function::softmax || s.fn == row_function::layer_norm;
-    const bool is_bisected = s.fn == row_function::entmax && s.parameter != 1.5 && s.parameter != 2;
-    return per_element(rows * static_cast<double>(s.rows * s.columns),
-                       is_bisected ? bisection(s.parameter, static_cast<double>(s.columns))
-                       : is_exp    ? 60
-                                   : 200);
-  }
-  // The operations for an element of a row of entmax that is found by bisection: in each of 81 sums
-  // an element above the threshold takes a power. About n^p of n normal numbers are above it.
-  static double bisection(double alpha, double n) {
-    constexpr double sums = 81, compared = 120, raised = 2700;
-    const double p = 1 - std::exp(-0.5 / (alpha - 1));
-    return sums * (compared + raised * std::pow(std::max(1.0, n), p - 1));
-  }
-  double time(const row_norm_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * s.columns), 8);
-  }
   double time(const pointwise_step& s, double rows) const {
     const double elements = rows * static_cast<double>(s.columns);
     return per_element(elements, 4) + passes(s.epilogues, elements);
   }
-  double time(const append_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * s.columns), 4);
-  }
   double time(const expert_choice_step& s, double) const {
     return per_element(static_cast<double>(plan_.token_count * s.experts), 100);
   }
-  double time(const kept_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
-  }
-  double time(const expand_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * s.columns), 4);
-  }
-  double time(const rescale_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
-  }
-  double time(const pick_step& s, double rows) const { return per_element(rows * count(s.out), 8); }
-  double time(const take_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.columns), 8);
-  }
-  double time(const weigh_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * s.keep), 8);
-  }
-  double time(const reweigh_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * (s.keep + s.columns)), 8);
-  }
-  double time(const unpair_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.rows * (s.keep + s.list)), 8);
-  }
   double time(const expert_sum_step& s, double) const {
     return sum_over_rows(s, static_cast<double>(plan_.token_count * s.keep));
-  }
-  double time(const keep_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.columns), 8);
-  }
-  double time(const put_step& s, double rows) const {
-    return per_element(rows * static_cast<double>(s.columns), 8);
   }
 
   // Each chunk of a loop reads and writes again what the loop sums.
