@@ -191,6 +191,30 @@ TEST_CASE("a screened selection is one line in place of its scores", "[explain]"
     CHECK(count(e.text, gone) == 0);
 }
 
+TEST_CASE("a threshold or a gate tells which rows of a decoder are read", "[explain]") {
+  const auto x = blank(two{16, 32});
+  const auto gathers = [](const auto& y, const std::string& subscripts) {
+    return explain(y).text.find("gather    " + subscripts) != std::string::npos;
+  };
+  sparse_mlp<> layer;
+  layer.encoder = blank(two{32, 256});
+  layer.decoder = blank(two{256, 32});
+  layer.active = all;
+  CHECK_FALSE(gathers(layer(x), "th,ho->to"));
+  layer.threshold = blank(one{256});
+  CHECK(gathers(layer(x), "th,ho->to"));
+  layer.threshold = {};
+  layer.gate_bias = blank(one{256});
+  CHECK(gathers(layer(x), "th,ho->to"));
+
+  cross_layer_transcoder<> all_layers;
+  all_layers.encoder = blank(two{32, 256});
+  all_layers.decoder = blank(std::array<extent, 3>{256, 2, 32});
+  CHECK_FALSE(gathers(all_layers(x), "th,hlo->tlo"));
+  all_layers.threshold = blank(one{256});
+  CHECK(gathers(all_layers(x), "th,hlo->tlo"));
+}
+
 TEST_CASE("every kind of step has its line", "[explain]") {
   const auto x = blank(two{8, 12});
   const auto outer = softmax(einsum<"ti,tj->tij">(x, relu(x)));

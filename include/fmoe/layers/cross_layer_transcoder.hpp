@@ -30,7 +30,9 @@ struct cross_layer_transcoder {
   auto coefficients(const operand_of<2> auto& x) const {
     const auto p = erased(add_bias(einsum<"ti,ih->th">(x, encoder), encoder_bias));
     const auto units = choose(threshold.empty(), apply(activation, p), p);
-    return top_k(zero_if(!threshold.empty(), units, detail::at_least_0(threshold - p)), active);
+    const auto z = zero_if(!threshold.empty(), units, detail::at_least_0(threshold - p));
+    // Most units are below their thresholds: y reads the decoder's rows of the others.
+    return choose(!threshold.empty() && active == all, nonzeros(z), top_k(z, active));
   }
 
   // [t, i], [t, h] -> [t, l, o]: the output of x with this z.

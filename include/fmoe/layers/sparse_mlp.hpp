@@ -67,8 +67,10 @@ struct sparse_mlp {
         zero_if(!threshold.empty(), choose(of_absolute_values, units, apply(activation, units)),
                 detail::at_least_0(threshold - units));
     const auto z = zero_if(!gate_bias.empty(), jumped, detail::at_least_0(-(p + gate_bias)));
-    return choose(of_absolute_values, top_k(z, abs(z), active),
-                  choose(of_groups, top_k(z, group_max(z, active), active), top_k(z, active)));
+    const auto greatest =
+        choose(of_absolute_values, top_k(z, abs(z), active),
+               choose(of_groups, top_k(z, group_max(z, active), active), top_k(z, active)));
+    return choose(keeps_few(), nonzeros(z), greatest);
   }
 
   // [t, i], [t, h] -> [t, o]: the output of x with this z.
@@ -142,6 +144,9 @@ struct sparse_mlp {
  private:
   static constexpr double least_norm = 1e-8;  // of a row of the decoder, by which units are divided
 
+  // True if a threshold or a gate alone says which units are 0. They are most of them, so that y
+  // reads the decoder's rows of the others.
+  bool keeps_few() const { return active == all && !(threshold.empty() && gate_bias.empty()); }
   bool is_centred() const { return scaling == row_scaling::layer_norm; }
   bool is_scaled_back() const { return scaling != row_scaling::none && scales_back; }
 
