@@ -235,8 +235,8 @@ struct report {
 auto expression_of(const auto& layer, std::size_t tokens) {
   const argument<0, 2> x{tokens};
   if constexpr (requires { layer.deleted; })
-    return erased(layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens}));  // Monet's
-  else return erased(layer(x));
+    return layer(x, argument<1, 3>{tokens}, argument<2, 3>{tokens});  // Monet's
+  else return layer(x);
 }
 
 // Adds the cost of Monet's N = s^2 experts, stored one by one: the equations of the layers, and so

@@ -31,7 +31,7 @@ struct {
     {"reference", {.on = reference()}, 20}};
 
 auto compiled_for(const small_layer& l, extent tokens, const compile_options& options = {}) {
-  return compile([&](const auto& x) { return l(erased(x)); }, tokens, options);
+  return compile([&](const auto& x) { return l(expr(x)); }, tokens, options);
 }
 
 // Calls check(layer, backend) for each layer on each backend.
@@ -59,7 +59,7 @@ TEST_CASE("layers agree with the oracle, in calls of any size", "[contracts]") {
   for_each_layer([](const small_layer& l, const auto& on) {
     const extent tokens = on.tokens;
     const auto x = random<tensor<float, 2>>({tokens, width}, 9);
-    CHECK(agrees(l(erased(rows(x, 0, 6))), on.options));
+    CHECK(agrees(l(expr(rows(x, 0, 6))), on.options));
     const auto forward = compiled_for(l, tokens, on.options);
     const auto y = call(forward, x);
     for (const auto& [first, count] : {std::pair<extent, extent>{0, 1},
@@ -93,7 +93,7 @@ TEST_CASE("a NaN or an infinity in one token changes no other row", "[contracts]
 
 TEST_CASE("inputs of the wrong width are refused before anything is written", "[contracts]") {
   for_each_layer([&](const small_layer& l, const auto& on) {
-    CHECK_THROWS_AS(evaluate(l(erased(tensor<float, 2>({3, width + 1}))), on.options), shape_error);
+    CHECK_THROWS_AS(evaluate(l(expr(tensor<float, 2>({3, width + 1}))), on.options), shape_error);
     const auto forward = compiled_for(l, 5, on.options);
     tensor<float, 2> y({5, width});
     CHECK_THROWS_AS(forward(tensor<float, 2>({5, width - 1}), y), shape_error);

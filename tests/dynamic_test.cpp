@@ -81,6 +81,13 @@ TEST_CASE("dynamic operations are the typed ones", "[dynamic]") {
   CHECK(same(dynamic::kept_indices(dynamic::top_k(X, 3)), kept(top_k(x, 3)).indices));
   CHECK(same(dynamic::concat({X, W}, 1), concat<1>(x, w)));
   CHECK(same(dynamic::append_one(X), append_one(x)));
+  CHECK(same(dynamic::repeat(B, 3), repeat(b, 3)));
+  CHECK(same(dynamic::top_k(X, W, 3), top_k(x, w, 3)));
+  CHECK(same(dynamic::top_k(X, W, all), top_k(x, w, all)));
+  const std::array pairs{index_pair{2, 5}, index_pair{0, 0}};
+  CHECK(same(dynamic::einsum("it,tj,ij->tj",
+                             {X, dynamic::einsum("ti->it", {W}), dynamic::all_except(pairs, 7, 7)}),
+             einsum<"it,tj,ij->tj">(x, einsum<"ti->it">(w), all_except(pairs, 7, 7))));
   CHECK(same(dynamic::sized(X, {7, all}), sized(x, {7, all})));
   CHECK(same(dynamic::gradient(dynamic::multiply(X, W), W, X), gradient(x * w, w, x)));
   CHECK_THROWS_AS(dynamic::evaluate({dynamic::gradient(X, W, X)}), value_error);
@@ -93,6 +100,10 @@ TEST_CASE("one operand of double makes an expression of double", "[dynamic]") {
   const expression y = dynamic::einsum("ti,io->to", {leaf(x), leaf(w)});
   CHECK(y.type() == dtype::float64);
   CHECK(same(y, einsum<"ti,io->to">(x, w)));
+  const auto narrow = random<tensor<float, 2>>({5, 4}, 3);
+  CHECK(expression(choose(true, narrow, x)).type() == dtype::float64);
+  CHECK(expression(add_if(false, narrow, x)).type() == dtype::float64);
+  CHECK(same(expression(choose(true, narrow, x)), choose(true, narrow, x)));
 }
 
 TEST_CASE("dynamic expressions are compiled with several inputs and results", "[dynamic]") {

@@ -236,7 +236,7 @@ TEST_CASE("a token keeps its experts when a layer of floats is read into 16 bits
       const auto x = random<rows>({40, inputs}, 2);
       const auto dynamic_small = dynamic::layer(wide).quantize(detail::dtype_of<Q>);
       const auto a = dynamic_small.coefficients(dynamic::expression(x));
-      CHECK(same_bits(evaluate(dynamic::typed<2>(a)), evaluate(wide.coefficients(x))));
+      CHECK(same_bits(evaluate(expr<float, 2>(a)), evaluate(wide.coefficients(x))));
     };
     check(q8());
     check(q8c());

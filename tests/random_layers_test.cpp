@@ -29,7 +29,7 @@ using input = tensor<float, 2>;
 
 struct layer {
   extent inputs;
-  std::function<any_expression<float, 2>(const input&)> apply;
+  std::function<expr<float, 2>(const input&)> apply;
   bool mixes_rows = false;
 };
 
@@ -78,7 +78,7 @@ class draw {
 
 template <class L>
 layer of(extent inputs, L l) {
-  return {inputs, [l = std::move(l)](const input& x) { return erased(l(x)); }};
+  return {inputs, [l = std::move(l)](const input& x) { return l(x); }};
 }
 
 layer draw_mxd(draw& d) {
@@ -255,8 +255,7 @@ layer draw_monet(draw& d) {
     const auto router = draw_router(d, in, p, s);
     l.activation = d.activation();
     l.deleted = draw_pairs(d, s);
-    return layer{in,
-                 [l, router](const input& x) { return erased(l(x, router.g1(x), router.g2(x))); }};
+    return layer{in, [l, router](const input& x) { return l(x, router.g1(x), router.g2(x)); }};
   };
   if (vertical) {
     monet_vd<float> l;

@@ -32,8 +32,7 @@ class named_weights {
       all.emplace("y", y);
       io::safetensors::write(file, all, numbers);
     };
-    return {name, kind, width, selects, [forward](const any_rows& x) { return erased(forward(x)); },
-            save};
+    return {name, kind, width, selects, [forward](const any_rows& x) { return forward(x); }, save};
   }
 
  private:

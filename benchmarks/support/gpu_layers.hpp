@@ -13,7 +13,7 @@
 
 namespace fmoe::bench {
 
-using any_rows = any_expression<float, 2>;
+using any_rows = expr<float, 2>;
 
 struct gpu_layer {
   std::string name, kind;  // `kind` names its equation in a file
@@ -24,7 +24,7 @@ struct gpu_layer {
   std::function<void(const std::string& file, const tensor<float, 2>& x, const tensor<float, 2>& y)>
       save;
 
-  auto operator()(const auto& x) const { return forward(erased(x)); }
+  auto operator()(const auto& x) const { return forward(expr(x)); }
 };
 
 // Makes one layer.

@@ -48,7 +48,7 @@ API = {
                     "expr/expression.hpp", "base/functions.hpp", "base/checked.hpp"],
     "Running": ["run/evaluate.hpp", "run/compile.hpp", "run/model.hpp", "run/explain.hpp", "run/cost.hpp", "planner/cost_figures.hpp",
                 "planner/machine.hpp", "planner/machine_text.hpp", "run/this_machine.hpp", "planner/options.hpp", "planner/tuned_shapes.hpp", "backend/backend.hpp", "backend/reference/reference.hpp", "backend/cuda/machines.hpp", "backend/cuda/device.hpp", "backend/cuda/tensor.hpp"],
-    "At run time": [f"dynamic/{what}.hpp" for what in ("expression", "operations", "executable", "layer", "gradients", "load", "names")],
+    "At run time": ["expr/operations.hpp", *(f"dynamic/{what}.hpp" for what in ("executable", "layer", "gradients", "load", "names"))],
     "Gradients": ["gradients/gradient.hpp", "gradients/layer_gradients.hpp", "gradients/both_passes.hpp", "gradients/sparse_gradient.hpp"],
     "Optimizers": [f"optimizers/{what}.hpp" for what in ("sgd", "adam", "clip", "running_statistics", "unit_norm")],
     "Ranks": [f"distributed/{what}.hpp" for what in ("communicator", "thread_communicator", "mpi_communicator", "sharded", "network_costs", "measure_network", "load_shard", "save_shard", "compiled_shard", "shard_costs", "shard_gradients", "clip_shard", "gradient_sum")],

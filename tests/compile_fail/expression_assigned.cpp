@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
-// expect: an expression of another formula has another type: give it a name of its own, or make both fmoe::erased(expression)
-// cause: The type of an expression tells how it is computed, and `sum + relu(x)` is computed otherwise than `sum`.
-// cure: In a loop, let `sum` be `erased(relu(x))`, and assign `erased(sum + relu(x))`; else write `const auto more = sum + relu(x)`.
+// expect: an expression of other numbers or axes has another type: give it a name of its own
+// cause: The type of an expression tells its numbers and its axes, and `mean(x)` has an axis less than `x`.
+// cure: Write `const auto means = mean(x)`. A variable takes other expressions of its numbers and axes: `sum = sum + relu(x)`.
 #include <fmoe/evaluate.hpp>
 
 using namespace fmoe;
 
 int main() {
   const tensor<float, 2> x({4, 8});
-  auto all = erased(relu(x));
-  all = erased(all + relu(x));
   auto sum = relu(x);
-#ifdef FMOE_MISUSE
   sum = sum + relu(x);
+#ifdef FMOE_MISUSE
+  sum = mean(x);
 #endif
 }

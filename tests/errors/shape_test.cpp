@@ -16,16 +16,6 @@ namespace {
 using namespace fmoe;
 using namespace fmoe::test;
 
-// A user's expression whose type says one axis and whose node has two.
-struct flat_relu : expression_base {
-  using scalar = float;
-  static constexpr std::size_t rank = 1;
-
-  tensor<float, 2> arg;
-
-  ir::node_id lower(ir::graph& g) const { return relu(arg).lower(g); }
-};
-
 // clang-format off: scripts/errors_page reads the table.
 const failure shape_errors[] = {
     {R"([einsum] 'i' is 8 in operand 0 and 3 in operand 1 of "ti,io->to")",
@@ -279,10 +269,6 @@ remove_parallel(gradient, tensor<float, 2>({4, 4}));
        std::vector<float> values(24);
        to_tensor<2>(foreign{values.data(), {2, 3, 4}, {12, 4, 1}});
      }},
-    {R"([evaluate] the expression says that it has 1 axes and has 2)",
-     "The `rank` of an expression of your own is not the rank of the node that it lowers to.",
-     "Set `rank` to the number of axes of the node.",
-     [] { evaluate(flat_relu{{}, tensor<float, 2>({4, 8})}); }},
     {R"([evaluate] the output has 1 axes and must have 2)",
      "The output does not have as many axes as the expression.",
      "Pass an array of the expression's shape.",

@@ -53,16 +53,9 @@ Stream& operator<<(Stream& out, const layer<1>&) {
   out << "layer 1";
   return out;
 }
-struct formula : fmoe::expression_base {
-  using scalar = float;
-  static constexpr std::size_t rank = 2;
-
+struct formula : fmoe::expr<float, 2> {
   // Any expression becomes one.
-  formula(const fmoe::expression auto& e) : any(fmoe::erased(e)) {}
-
-  fmoe::ir::node_id lower(fmoe::ir::graph& g) const { return any.lower(g); }
-
-  fmoe::any_expression<float, 2> any;
+  formula(const fmoe::expression auto& e) : fmoe::expr<float, 2>(e) {}
 };
 std::ostream& operator<<(std::ostream& out, const formula&) { return out << "formula"; }
 

@@ -129,8 +129,8 @@ TEST_CASE("an einsum of up to 64 operands is planned", "[bounds]") {
 }
 
 TEST_CASE("a part that several expressions share is planned once", "[bounds]") {
-  any_expression<float, 2> x = erased(tensor<float, 2>({2, 3}));
-  for (int i = 0; i < 60; ++i) x = erased(x + relu(x));  // 2^60 times if it were lowered anew
+  expr<float, 2> x = expr(tensor<float, 2>({2, 3}));
+  for (int i = 0; i < 60; ++i) x = x + relu(x);  // 2^60 times if it were lowered anew
   ir::graph g;
   x.lower(g);
   CHECK(g.size() == 1 + 2 * 60);

@@ -191,7 +191,7 @@ class tensor : public detail::shaped_storage<Rank> {
       E::rank;
     }
   tensor(const E&) {
-    constexpr bool is_argument = requires { E::tokens; };  // of a layer that compile calls
+    constexpr bool is_argument = requires { E::index; };  // of a layer that compile calls
     static_assert(
         !is_argument,
         "compile calls a layer with an expression: its parameter is const auto& x, and no "

@@ -80,27 +80,54 @@ enum class weighting : std::uint8_t {
   normalized,      // divided by the sum of the kept scores; 0 if that is 0
 };
 
-// The function as `explain` and files write it.
+}  // namespace fmoe
+
+namespace fmoe::detail {
+
+// The enumerators by the names that C, Python and fmoe's own files write, in their order.
+template <class E>
+inline constexpr std::array<const char*, 0> identifiers{};
+template <>
+inline constexpr std::array identifiers<pointwise>{
+    "relu",      "gelu",    "gelu_tanh",    "silu",   "sigmoid",    "squared_relu",
+    "exp",       "sqrt",    "inverse_sqrt", "negate", "scale",      "shift",
+    "threshold", "tanh",    "log",          "abs",    "at_least",   "at_most",
+    "quotient",  "inverse", "power",        "gelu'",  "gelu_tanh'", "silu'"};
+template <>
+inline constexpr std::array identifiers<row_function>{
+    "softmax",          "bounded_softmax", "entmax",    "layer_norm",  "rms_norm",
+    "clamped_rms_norm", "best_groups",     "group_max", "sparse_mixer"};
+template <>
+inline constexpr std::array identifiers<group_score>{"sum_of_two", "greatest"};
+template <>
+inline constexpr std::array identifiers<row_norm>{"l1", "l2", "max", "mean"};
+template <>
+inline constexpr std::array identifiers<weighting>{"score", "softmax", "softmax_of_all",
+                                                   "one",   "relu",    "normalized"};
+static_assert(identifiers<pointwise>.size() == static_cast<extent>(pointwise::silu_slope) + 1 &&
+              identifiers<row_function>.size() ==
+                  static_cast<extent>(row_function::sparse_mixer) + 1 &&
+              identifiers<group_score>.size() == static_cast<extent>(group_score::greatest) + 1 &&
+              identifiers<row_norm>.size() == static_cast<extent>(row_norm::mean) + 1 &&
+              identifiers<weighting>.size() == static_cast<extent>(weighting::normalized) + 1);
+
+}  // namespace fmoe::detail
+
+namespace fmoe {
+
+// The function as `explain` writes it.
 constexpr const char* name_of(pointwise f) {
-  constexpr std::array names{"relu",         "gelu",     "gelu_tanh",  "silu",         "sigmoid",
-                             "squared_relu", "exp",      "sqrt",       "inverse_sqrt", "negate",
-                             "scale",        "shift",    "threshold",  "tanh",         "log",
-                             "abs",          "at_least", "at_most",    "quotient",     "inverse",
-                             "power",        "gelu'",    "gelu_tanh'", "silu'"};
-  static_assert(names.size() == static_cast<std::size_t>(pointwise::silu_slope) + 1);
-  return names[static_cast<std::size_t>(f)];
+  return detail::identifiers<pointwise>[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_function f) {
-  constexpr std::array names{"softmax",     "bounded softmax", "entmax",
+  constexpr std::array words{"softmax",     "bounded softmax", "entmax",
                              "layer norm",  "rms norm",        "clamped rms norm",
                              "best groups", "group max",       "sparse mixer"};
-  static_assert(names.size() == static_cast<std::size_t>(row_function::sparse_mixer) + 1);
-  return names[static_cast<std::size_t>(f)];
+  return words[static_cast<std::size_t>(f)];
 }
 constexpr const char* name_of(row_norm n) {
-  constexpr std::array names{"L1 norm", "L2 norm", "max norm", "mean"};
-  static_assert(names.size() == static_cast<std::size_t>(row_norm::mean) + 1);
-  return names[static_cast<std::size_t>(n)];
+  constexpr std::array words{"L1 norm", "L2 norm", "max norm", "mean"};
+  return words[static_cast<std::size_t>(n)];
 }
 
 }  // namespace fmoe

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <fmoe/analysis/edit.hpp>
-#include <fmoe/dynamic/operations.hpp>
+#include <fmoe/expr/operations.hpp>
 #include <fmoe/io/load.hpp>
 
 namespace fmoe::detail {
@@ -58,14 +58,13 @@ struct typed_layer {
 
   template <extent Level = 0>
   auto coefficients(const operand_of<2> auto& x) const {
-    return dynamic::typed<Axes>(hidden->coefficients(dynamic::expression(x), Level));
+    return expr<float, Axes>(hidden->coefficients(dynamic::expression(x), Level));
   }
   auto mixed(const operand_of<2> auto& x, const operand auto&... a) const {
-    return dynamic::typed<Outputs>(
-        hidden->mixed(dynamic::expression(x), {dynamic::expression(a)...}));
+    return expr<float, Outputs>(hidden->mixed(dynamic::expression(x), {dynamic::expression(a)...}));
   }
   auto operator()(const operand_of<2> auto& x) const {
-    return dynamic::typed<Outputs>(hidden->output(dynamic::expression(x)));
+    return expr<float, Outputs>(hidden->output(dynamic::expression(x)));
   }
   auto operator()(const auto&... x) const { return not_rows(x...); }
 
@@ -85,8 +84,7 @@ struct typed_layer {
 template <extent Levels, extent Axes, extent Outputs>
 auto expert_output(const typed_layer<Levels, Axes, Outputs>& layer, const operand_of<2> auto& x,
                    extent n) {
-  return typed_expression<float, Outputs>{{},
-                                          layer.hidden->expert_output(dynamic::expression(x), n)};
+  return expr<float, Outputs>(typed_as(), layer.hidden->expert_output(dynamic::expression(x), n));
 }
 
 }  // namespace fmoe::detail

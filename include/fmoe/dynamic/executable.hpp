@@ -7,7 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <fmoe/dynamic/operations.hpp>
+#include <fmoe/expr/operations.hpp>
+#include <fmoe/gradients/gradient.hpp>
 #include <fmoe/run/checked_executable.hpp>
 #include <fmoe/run/cost.hpp>
 #include <fmoe/run/explain.hpp>
@@ -48,7 +49,9 @@ inline dynamic_graph lowered_dynamic(const std::vector<dynamic::expression>& res
   expects<value_error>(!results.empty(), "[compile] there is no result");
   ir::graph g;
   g.set_argument_rows(tokens);
-  ir::node_list roots = lowered_operands(results, g);
+  std::vector<ir::node_id> nodes;
+  for (const dynamic::expression& e : results) nodes.push_back(e.lower(g));
+  ir::node_list roots(std::move(nodes));
   g.fix_arguments();
   extent arguments = 0;
   for (const ir::node_id id : g.ids()) {

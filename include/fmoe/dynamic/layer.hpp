@@ -72,15 +72,13 @@ class layer_of final : public any_layer {
   }
 
   dynamic::expression output(const dynamic::expression& x) const override {
-    return made(x, layer_(dynamic::typed<2>(x)));
+    return dynamic::expression(layer_(expr<float, 2>(x)));
   }
   dynamic::expression routed_output(const dynamic::expression& x,
                                     const pair_of_expressions& routing) const override {
     if constexpr (takes_routing) {
-      const auto y = made(x, layer_(dynamic::typed<2>(x), dynamic::typed<3>(routing.first),
-                                    dynamic::typed<3>(routing.second)));
-      return {y.rank(), joint_type({x, routing.first, routing.second}),
-              [y](ir::graph& g) { return y.lower(g); }};
+      return dynamic::expression(
+          layer_(expr<float, 2>(x), expr<float, 3>(routing.first), expr<float, 3>(routing.second)));
     } else {
       lacks("routing");
     }
@@ -92,7 +90,7 @@ class layer_of final : public any_layer {
   dynamic::expression coefficients(const dynamic::expression& x, extent level) const override {
     if constexpr (has_coefficients)
       return at_level(level, [&]<extent Level>(std::integral_constant<extent, Level>) {
-        return made(x, coefficients_of<Level>(layer_, dynamic::typed<2>(x)));
+        return dynamic::expression(coefficients_of<Level>(layer_, expr<float, 2>(x)));
       });
     else lacks("coefficients");
   }
@@ -102,8 +100,8 @@ class layer_of final : public any_layer {
       expects<value_error>(a.size() == levels_of<Layer>, "[mixed] the layer has ", levels_of<Layer>,
                            " levels of experts, and not ", a.size());
       return [&]<extent... Level>(std::index_sequence<Level...>) {
-        return made(x,
-                    layer_.mixed(dynamic::typed<2>(x), dynamic::typed<axes<Level>>(a[Level])...));
+        return dynamic::expression(
+            layer_.mixed(expr<float, 2>(x), expr<float, axes<Level>>(a[Level])...));
       }(std::make_index_sequence<levels_of<Layer>>());
     } else {
       lacks("mixed");
@@ -111,7 +109,7 @@ class layer_of final : public any_layer {
   }
   dynamic::expression expert_output(const dynamic::expression& x, extent n) const override {
     if constexpr (one_expert_adds())
-      return made(x, output_of_expert(layer_, dynamic::typed<2>(x), n));
+      return dynamic::expression(output_of_expert(layer_, expr<float, 2>(x), n));
     else lacks("expert_output");
   }
   dynamic::expression expert(const std::vector<extent>& n) const override {
@@ -130,8 +128,9 @@ class layer_of final : public any_layer {
       expects<value_error>(!needs_routing(),
                            "[routing] the layer has no router, since the first layer of its group "
                            "routes for it: ask the first layer, with the x of that layer");
-      const auto rows = dynamic::typed<2>(x);
-      return {made(x, layer_.router.g1(rows)), made(x, layer_.router.g2(rows))};
+      const auto rows = expr<float, 2>(x);
+      return {dynamic::expression(layer_.router.g1(rows)),
+              dynamic::expression(layer_.router.g2(rows))};
     } else {
       lacks("routing");
     }
@@ -231,14 +230,6 @@ class layer_of final : public any_layer {
   template <extent Level>
   static constexpr extent axes = expression_t<decltype(coefficients_of<Level>(
       std::declval<const Layer&>(), std::declval<const argument<0, 2>&>()))>::rank;
-
-  template <operand E>
-  static dynamic::expression made(const dynamic::expression& x, const E& e) {
-    if constexpr (requires { e.hidden.rank(); }) return e.hidden;  // which may have fewer axes
-    else
-      return {expression_t<E>::rank, x.type(),
-              [y = as_expression(e)](ir::graph& g) { return y.lower(g); }};
-  }
 
   template <class F>
   static auto at_level(extent level, const F& f) {

@@ -3,37 +3,22 @@
 // factorized layers.
 #pragma once
 
-#include <span>
 #include <string_view>
 
-#include <fmoe/expr/expression_list.hpp>
+#include <fmoe/expr/operations.hpp>
 
 namespace fmoe::detail {
-
-// Throws value_error for the first operand that holds nothing. The message has its subscripts,
-// which tell the parameter.
-inline void expects_values(std::string_view subscripts, std::span<const bool> empty) {
-  for (extent i = 0; i < empty.size(); ++i)
-    expects<value_error>(!empty[i], "[einsum] the operand \"", operand_labels(subscripts, i),
-                         "\" of \"", subscripts, "\" holds nothing: set or load the parameter");
-}
-
-template <subscripts S, expression... Es>
-struct contraction : composed_of<Es...> {
-  static constexpr extent rank = result_labels(S.view()).size();
-
-  expression_list<Es...> operands;
-
-  ir::node_id lower(ir::graph& g) const {
-    expects_values(S.view(), operands.empty());
-    return g.einsum(S.view(), operands.lower(g));
-  }
-};
 
 template <subscripts S, class... Es>
 consteval bool ranks_match() {
   extent i = 0;
   return ((operand_labels(S.view(), i++).size() == expression_t<Es>::rank) && ...);
+}
+
+template <subscripts S, operand... Es>
+auto contracted(const Es&... es) {
+  return typed<result_labels(S.view()).size()>(
+      [](const auto&... operands) { return contraction(S.view(), {&operands...}); }, es...);
 }
 
 }  // namespace fmoe::detail
@@ -67,7 +52,7 @@ auto einsum(const Es&... es) {
     if constexpr (detail::operand_count(full.view()) == sizeof...(Es)) {
       static_assert(detail::ranks_match<full, Es...>(),
                     "einsum: an operand's rank differs from its subscripts");
-      return detail::contraction<full, expression_t<Es>...>{{}, {{as_expression(es)}...}};
+      return detail::contracted<full>(es...);
     } else {
       return detail::refused();
     }

@@ -4,22 +4,12 @@
 // other. Aligned extents must be equal: an extent of 1 is not stretched.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 
-#include <fmoe/expr/expression.hpp>
+#include <fmoe/expr/operations.hpp>
 
 namespace fmoe::detail {
-
-template <expression E>
-struct mapped : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  pointwise fn;
-  double parameter;
-  E arg;
-
-  ir::node_id lower(ir::graph& g) const { return g.map(fn, parameter, arg.lower(g)); }
-};
 
 template <class E>
 concept mappable = operand<E> || uncalled<E>;
@@ -30,39 +20,23 @@ concept mappable = operand<E> || uncalled<E>;
 template <class A, class B>
 concept joinable = (own_operand<A> || own_operand<B>) && operand<A> && operand<B>;
 
-// Two operands that `Join` makes one node of: graph::add, graph::multiply, or a function of a graph
-// and two nodes.
-template <auto Join, expression A, expression B>
-struct joined : composed_of<A, B> {
-  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
+// The axes of two operands element by element.
+template <operand A, operand B>
+inline constexpr extent joined_rank = std::max(expression_t<A>::rank, expression_t<B>::rank);
 
-  A left;
-  B right;
-  bool both = true;  // otherwise only the left one
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id a = left.lower(g);
-    if (!both) return a;
-    if constexpr (std::is_member_pointer_v<decltype(Join)>) return (g.*Join)(a, right.lower(g));
-    else return Join(g, a, right.lower(g));
-  }
-};
-
-// a where the condition is above 0, else b.
-template <expression C, expression A, expression B>
-struct chosen : composed_of<A, B> {
-  static constexpr type_set types = composed_of<C, A, B>::types;
-  static constexpr extent rank = A::rank > B::rank ? A::rank : B::rank;
-
-  C condition;
-  A a;
-  B b;
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id c = condition.lower(g), yes = a.lower(g);
-    return g.where(c, yes, b.lower(g));
-  }
-};
+template <class F, operand A, operand B>
+auto joined(const F& f, const A& a, const B& b) {
+  return typed<joined_rank<A, B>>(f, a, b);
+}
+// The same if the condition holds, else a.
+template <class F, operand A, operand B>
+auto joined_if(bool condition, const F& f, const A& a, const B& b) {
+  return typed_choice<expression_t<A>::rank>(
+      [&](const dynamic::expression& x, const dynamic::expression& y) {
+        return condition ? f(x, y) : x;
+      },
+      a, b);
+}
 
 // A number beside an operand. It is a class, because clang 14 stops at an operator of
 // numbers alone before it asks whether the other operand is fmoe's.
@@ -93,7 +67,8 @@ namespace fmoe {
 // match where both are visible.
 template <operand E>
 auto apply(pointwise fn, E&& e, double parameter = 0) {
-  return detail::mapped<expression_t<E>>{{}, fn, parameter, as_expression(e)};
+  return detail::typed<expression_t<E>::rank>(
+      [=](const dynamic::expression& x) { return dynamic::apply(fn, x, parameter); }, e);
 }
 template <class E>
   requires detail::uncalled<std::remove_cvref_t<E>>
@@ -160,8 +135,7 @@ auto clamp(const detail::own_operand auto& e, double least, double most) {
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator+(A&& a, B&& b) {
-  return detail::joined<&ir::graph::add, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b)};
+  return detail::joined(dynamic::add, a, b);
 }
 template <class A, class B>
   requires detail::joinable<A, B>
@@ -171,26 +145,22 @@ auto operator-(A&& a, B&& b) {
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator*(A&& a, B&& b) {
-  return detail::joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b)};
+  return detail::joined(dynamic::multiply, a, b);
 }
 template <class A, class B>
   requires detail::joinable<A, B>
 auto operator/(A&& a, B&& b) {
-  return detail::joined<&ir::graph::divide, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b)};
+  return detail::joined(dynamic::divide, a, b);
 }
 template <class A, class B>
   requires detail::joinable<A, B>
 auto max(A&& a, B&& b) {
-  return detail::joined<&ir::graph::max, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b)};
+  return detail::joined(dynamic::max, a, b);
 }
 template <class A, class B>
   requires detail::joinable<A, B>
 auto min(A&& a, B&& b) {
-  return detail::joined<&ir::graph::min, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b)};
+  return detail::joined(dynamic::min, a, b);
 }
 // These are preferred to std::max and std::min where both are visible.
 template <detail::own_operand E>
@@ -210,8 +180,7 @@ auto where(const C& condition, const A& a, const B& b) {
   static_assert(expression_t<C>::rank <= expression_t<A>::rank &&
                     expression_t<C>::rank <= expression_t<B>::rank,
                 "where: the condition has no more axes than the two values");
-  return detail::chosen<expression_t<C>, expression_t<A>, expression_t<B>>{
-      {}, as_expression(condition), as_expression(a), as_expression(b)};
+  return detail::typed<detail::joined_rank<A, B>>(dynamic::where, condition, a, b);
 }
 
 template <class A, class B>
@@ -240,21 +209,18 @@ auto threshold(const operand auto& e, double bound) {
   return apply(pointwise::threshold, e, bound);
 }
 
-// Returns a + b or a times b if the condition holds, else a. choose would hold a twice, and a layer
-// of several such parts would hold its first part many times.
+// Returns a + b or a times b if the condition holds, else a.
 template <operand A, operand B>
 auto add_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "add_if: the second operand has no more axes than the first");
-  return detail::joined<&ir::graph::add, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b), condition};
+  return detail::joined_if(condition, dynamic::add, a, b);
 }
 template <operand A, operand B>
 auto multiply_if(bool condition, const A& a, const B& b) {
   static_assert(expression_t<A>::rank >= expression_t<B>::rank,
                 "multiply_if: the second operand has no more axes than the first");
-  return detail::joined<&ir::graph::multiply, expression_t<A>, expression_t<B>>{
-      {}, as_expression(a), as_expression(b), condition};
+  return detail::joined_if(condition, dynamic::multiply, a, b);
 }
 
 namespace detail {
@@ -271,8 +237,7 @@ template <operand A, operand W>
 auto zero_if(bool condition, const A& a, const W& where) {
   static_assert(expression_t<A>::rank >= expression_t<W>::rank,
                 "zero_if: the second operand has no more axes than the first");
-  return detail::joined<&ir::graph::drop, expression_t<A>, expression_t<W>>{
-      {}, as_expression(a), as_expression(where), condition};
+  return detail::joined_if(condition, detail::drop, a, where);
 }
 
 // Returns e + bias, or e if the layer has no bias.

@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include <fmoe/expr/expression.hpp>
+#include <fmoe/expr/operations.hpp>
 
 namespace fmoe::detail {
 
@@ -38,16 +38,6 @@ struct vector_function : own_function {
   void apply(double* x, extent n) const override { of_numbers(std::span(x, n)); }
 
   OfNumbers of_numbers;
-};
-
-template <expression E>
-struct mapped_by_user : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  std::shared_ptr<const own_function> own;
-  E arg;
-
-  ir::node_id lower(ir::graph& g) const { return g.map({.own = own}, arg.lower(g)); }
 };
 
 }  // namespace fmoe::detail
@@ -102,7 +92,8 @@ class pointwise_function {
 
   template <operand E>
   auto operator()(const E& e) const {
-    return detail::mapped_by_user<expression_t<E>>{{}, function_, as_expression(e)};
+    return detail::typed<expression_t<E>::rank>(
+        [&](const dynamic::expression& x) { return detail::apply(function_, x); }, e);
   }
 
  private:

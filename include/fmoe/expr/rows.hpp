@@ -2,51 +2,16 @@
 // Functions of each row, which is the last axis: mixing weights from scores, normalisations, norms.
 #pragma once
 
-#include <fmoe/expr/expression.hpp>
+#include <fmoe/expr/operations.hpp>
 
 namespace fmoe::detail {
 
-template <expression E>
-struct row_mapped : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  row_function fn;
-  double parameter;
-  E arg;
-
-  ir::node_id lower(ir::graph& g) const { return g.map_rows(fn, parameter, arg.lower(g)); }
-};
-
-template <expression E>
-struct groups_kept : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  grouping groups;
-  extent active;
-  E arg;
-
-  ir::node_id lower(ir::graph& g) const { return g.best_groups(arg.lower(g), groups, active); }
-};
-
-template <expression E>
-struct repeated : composed_of<E> {
-  static constexpr extent rank = E::rank + 1;
-
-  extent count;
-  E arg;
-
-  ir::node_id lower(ir::graph& g) const { return g.repeat(arg.lower(g), count); }
-};
-
-template <expression E>
-struct row_normed : composed_of<E> {
-  static constexpr extent rank = E::rank - 1;
-
-  row_norm which;
-  E arg;
-
-  ir::node_id lower(ir::graph& g) const { return g.norm(which, arg.lower(g)); }
-};
+// fn of each row.
+template <operand E>
+auto mapped_rows(row_function fn, double parameter, const E& e) {
+  return typed<expression_t<E>::rank>(
+      [=](const dynamic::expression& x) { return dynamic::map_rows(fn, x, parameter); }, e);
+}
 
 }  // namespace fmoe::detail
 
@@ -57,7 +22,7 @@ namespace fmoe {
 template <operand E>
 auto softmax(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "softmax: the scores have a last axis");
-  return detail::row_mapped<expression_t<E>>{{}, row_function::softmax, 0, as_expression(scores)};
+  return detail::mapped_rows(row_function::softmax, 0, scores);
 }
 
 // [(alpha - 1) x - tau]_+^(1 / (alpha - 1)) for each row, where tau makes its sum 1: sparse
@@ -66,16 +31,14 @@ auto softmax(const E& scores) {
 template <operand E>
 auto entmax(const E& scores, double alpha = 1.5) {
   static_assert(expression_t<E>::rank >= 1, "entmax: the scores have a last axis");
-  return detail::row_mapped<expression_t<E>>{
-      {}, alpha == 1 ? row_function::softmax : row_function::entmax, alpha, as_expression(scores)};
+  return detail::mapped_rows(row_function::entmax, alpha, scores);
 }
 
 // (x - mean) / sqrt(variance + epsilon) for each row, with the biased variance.
 template <operand E>
 auto layer_norm(const E& e, double epsilon = 1e-5) {
   static_assert(expression_t<E>::rank >= 1, "layer_norm: the operand has a last axis");
-  return detail::row_mapped<expression_t<E>>{
-      {}, row_function::layer_norm, epsilon, as_expression(e)};
+  return detail::mapped_rows(row_function::layer_norm, epsilon, e);
 }
 
 // x / sqrt(mean(x^2) + epsilon) for each row: RMSNorm as in Llama and torch.nn.RMSNorm, without its
@@ -83,15 +46,14 @@ auto layer_norm(const E& e, double epsilon = 1e-5) {
 template <operand E>
 auto rms_norm(const E& e, double epsilon = 1e-6) {
   static_assert(expression_t<E>::rank >= 1, "rms_norm: the operand has a last axis");
-  return detail::row_mapped<expression_t<E>>{{}, row_function::rms_norm, epsilon, as_expression(e)};
+  return detail::mapped_rows(row_function::rms_norm, epsilon, e);
 }
 
 // x sqrt(n) / max(|x|_2, epsilon) for each row of n entries: RMSNorm as in x-transformers.
 template <operand E>
 auto clamped_rms_norm(const E& e, double epsilon = 1e-12) {
   static_assert(expression_t<E>::rank >= 1, "clamped_rms_norm: the operand has a last axis");
-  return detail::row_mapped<expression_t<E>>{
-      {}, row_function::clamped_rms_norm, epsilon, as_expression(e)};
+  return detail::mapped_rows(row_function::clamped_rms_norm, epsilon, e);
 }
 
 // Cuts each row of n entries into `groups` of n / groups neighbours and keeps the entries of the
@@ -104,7 +66,9 @@ template <operand E>
 auto best_groups(const E& scores, std::size_t groups, std::size_t active,
                  group_score score = group_score::sum_of_two) {
   static_assert(expression_t<E>::rank >= 1, "best_groups: the scores have a last axis");
-  return detail::groups_kept<expression_t<E>>{{}, {groups, score}, active, as_expression(scores)};
+  return detail::typed<expression_t<E>::rank>(
+      [=](const dynamic::expression& x) { return dynamic::best_groups(x, groups, active, score); },
+      scores);
 }
 
 // Cuts each row of n entries into `groups` of n / groups neighbours and keeps the greatest entry of
@@ -113,8 +77,7 @@ auto best_groups(const E& scores, std::size_t groups, std::size_t active,
 template <operand E>
 auto group_max(const E& scores, std::size_t groups) {
   static_assert(expression_t<E>::rank >= 1, "group_max: the scores have a last axis");
-  return detail::row_mapped<expression_t<E>>{
-      {}, row_function::group_max, static_cast<double>(groups), as_expression(scores)};
+  return detail::mapped_rows(row_function::group_max, static_cast<double>(groups), scores);
 }
 
 // Weighs the two greatest entries of each row: [.., n] -> [.., n], 0 for the others. An entry s
@@ -129,15 +92,15 @@ auto group_max(const E& scores, std::size_t groups) {
 template <operand E>
 auto sparse_mixer(const E& scores, double jitter = 0.01) {
   static_assert(expression_t<E>::rank >= 1, "sparse_mixer: the scores have a last axis");
-  return detail::row_mapped<expression_t<E>>{
-      {}, row_function::sparse_mixer, jitter, as_expression(scores)};
+  return detail::mapped_rows(row_function::sparse_mixer, jitter, scores);
 }
 
 // Returns one number for each row: its L1, L2 or maximum norm, or its mean.
 template <operand E>
 auto norm(row_norm which, const E& e) {
   static_assert(expression_t<E>::rank >= 1, "norm: the operand has a last axis");
-  return detail::row_normed<expression_t<E>>{{}, which, as_expression(e)};
+  return detail::typed<expression_t<E>::rank - 1>(
+      [=](const dynamic::expression& x) { return dynamic::norm(which, x); }, e);
 }
 
 // Returns the mean of each row: [..., n] -> [...].
@@ -152,38 +115,17 @@ auto mean(const E& e) {
 template <operand E>
 auto repeat(const E& e, std::size_t n) {
   static_assert(expression_t<E>::rank < detail::max_rank, "repeat: a result has at most 8 axes");
-  return detail::repeated<expression_t<E>>{{}, n, as_expression(e)};
+  return detail::typed<expression_t<E>::rank + 1>(
+      [=](const dynamic::expression& x) { return dynamic::repeat(x, n); }, e);
 }
-
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-template <expression E, expression B>
-struct row_bounded : composed_of<E, B> {
-  static constexpr extent rank = E::rank;
-  static_assert(B::rank < E::rank,
-                "bounded_softmax: the bound has one number for each row of the scores");
-
-  E scores;
-  B bound;
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id x = scores.lower(g);
-    return g.map_rows(row_function::bounded_softmax, 0, x, bound.lower(g));
-  }
-};
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
 
 // The softmax over the entries of each row that reach min(max of the row, its bound), and 0 for the
 // others. The axes of the bound are the last ones before the row.
 template <operand E, operand B>
 auto bounded_softmax(const E& scores, const B& bound) {
-  return detail::row_bounded<expression_t<E>, expression_t<B>>{
-      {}, as_expression(scores), as_expression(bound)};
+  static_assert(expression_t<B>::rank < expression_t<E>::rank,
+                "bounded_softmax: the bound has one number for each row of the scores");
+  return detail::typed<expression_t<E>::rank>(dynamic::bounded_softmax, scores, bound);
 }
 
 }  // namespace fmoe

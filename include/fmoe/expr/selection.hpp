@@ -5,60 +5,14 @@
 
 #include <utility>
 
-#include <fmoe/expr/expression.hpp>
+#include <fmoe/expr/operations.hpp>
 
 namespace fmoe::detail {
 
-template <expression E>
-struct selection : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  selection_rule rule;
-  E scores;
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id s = scores.lower(g);
-    return rule == selection_rule{selection_rule::kind::top_k, all} ? s : g.select(rule, s);
-  }
-};
-
-template <expression E, expression R>
-struct ranked_selection : composed_of<E, R> {
-  static constexpr extent rank = E::rank;
-  static_assert(E::rank == R::rank, "a selection: scores and what ranks them have the same axes");
-
-  selection_rule rule;
-  E scores;
-  R ranked;
-
-  // Scores that rank themselves are a selection without a ranking.
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id x = scores.lower(g), by = ranked.lower(g);
-    if (rule.what != selection_rule::kind::top_k) return g.select(rule, x, by);
-    if (rule == selection_rule{rule.what, all}) return x;
-    return x == by ? g.select(rule, x) : g.select(rule, x, by);
-  }
-};
-
-template <expression E>
-struct kept_entries : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  kept_part what;
-  E chosen;
-
-  ir::node_id lower(ir::graph& g) const { return g.kept(what, chosen.lower(g)); }
-};
-
+// What a selection keeps, as two expressions.
 template <expression E>
 struct kept_pair {
-  kept_entries<E> values, indices;
-};
-
-template <expression E>
-struct pair_selection : selection<E> {
-  static_assert(E::rank >= 3, "product_top_k: the scores are [token, ..., 2, s]");
-  static constexpr extent rank = E::rank - 1;
+  E values, indices;
 };
 
 }  // namespace fmoe::detail
@@ -77,10 +31,11 @@ auto top_k(const E& scores, K k, weighting weights = weighting::score) {
   if constexpr (std::integral<K>) {
     detail::expects<value_error>(std::in_range<std::size_t>(k), "[top_k] K is ", k,
                                  ": fmoe::all keeps every score");
-    return detail::selection<expression_t<E>>{
-        {},
-        {detail::selection_rule::kind::top_k, static_cast<std::size_t>(k), 0, weights},
-        as_expression(scores)};
+    return detail::typed<expression_t<E>::rank>(
+        [=](const dynamic::expression& x) {
+          return dynamic::top_k(x, static_cast<std::size_t>(k), weights);
+        },
+        scores);
   } else {
     return detail::refused();
   }
@@ -98,11 +53,13 @@ detail::refused top_k(const E&, const More&...) {
 // weighs them by the score alone.
 template <operand E, operand R>
 auto top_k(const E& scores, const R& ranked, std::size_t k, weighting weights = weighting::score) {
-  return detail::ranked_selection<expression_t<E>, expression_t<R>>{
-      {},
-      {detail::selection_rule::kind::top_k, k, 0, weights},
-      as_expression(scores),
-      as_expression(ranked)};
+  static_assert(expression_t<E>::rank == expression_t<R>::rank,
+                "top_k: scores and what ranks them have the same axes");
+  return detail::typed<expression_t<E>::rank>(
+      [=](const dynamic::expression& x, const dynamic::expression& by) {
+        return dynamic::top_k(x, by, k, weights);
+      },
+      scores, ranked);
 }
 
 // Keeps the fewest of the largest scores of each row whose softmax over the whole row sums to
@@ -111,8 +68,8 @@ auto top_k(const E& scores, const R& ranked, std::size_t k, weighting weights = 
 template <operand E>
 auto top_p(const E& scores, double mass, weighting weights) {
   static_assert(expression_t<E>::rank >= 1, "top_p: the scores have a last axis");
-  return detail::selection<expression_t<E>>{
-      {}, {detail::selection_rule::kind::top_p, 0, mass, weights}, as_expression(scores)};
+  return detail::typed<expression_t<E>::rank>(
+      [=](const dynamic::expression& x) { return dynamic::top_p(x, mass, weights); }, scores);
 }
 
 // The scores themselves: a contraction over their last axis then visits only those of each row that
@@ -120,8 +77,7 @@ auto top_p(const E& scores, double mass, weighting weights) {
 template <operand E>
 auto nonzeros(const E& scores) {
   static_assert(expression_t<E>::rank >= 1, "nonzeros: the scores have a last axis");
-  return detail::selection<expression_t<E>>{
-      {}, {detail::selection_rule::kind::nonzero}, as_expression(scores)};
+  return detail::typed<expression_t<E>::rank>(dynamic::nonzeros, scores);
 }
 
 // [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its
@@ -131,12 +87,13 @@ auto nonzeros(const E& scores) {
 template <operand E, operand R>
 auto expert_choice(const E& scores, const R& ranked, weighting weights, std::size_t capacity = all,
                    double factor = 2) {
-  const detail::selection_rule rule{detail::selection_rule::kind::expert_choice, capacity, 0,
-                                    weights, factor};
   static_assert(expression_t<E>::rank == 2 && expression_t<R>::rank == 2,
                 "expert_choice: scores and ranking are [token, expert]");
-  return detail::ranked_selection<expression_t<E>, expression_t<R>>{
-      {}, rule, as_expression(scores), as_expression(ranked)};
+  return detail::typed<2>(
+      [=](const dynamic::expression& x, const dynamic::expression& by) {
+        return dynamic::expert_choice(x, by, weights, capacity, factor);
+      },
+      scores, ranked);
 }
 
 // Product keys: of two lists of scores a, b, [..., 2, s] -> [..., s^2], the k largest of the sums
@@ -147,9 +104,10 @@ auto expert_choice(const E& scores, const R& ranked, weighting weights, std::siz
 template <operand E>
 auto product_top_k(const E& scores, std::size_t k, std::size_t each,
                    weighting weights = weighting::softmax) {
-  const detail::selection_rule rule{
-      detail::selection_rule::kind::product_top_k, k, 0, weights, 0, each};
-  return detail::pair_selection<expression_t<E>>{{{}, rule, as_expression(scores)}};
+  static_assert(expression_t<E>::rank >= 3, "product_top_k: the scores are [token, ..., 2, s]");
+  return detail::typed<expression_t<E>::rank - 1>(
+      [=](const dynamic::expression& x) { return dynamic::product_top_k(x, k, each, weights); },
+      scores);
 }
 
 // The entries that top_k or product_top_k keeps, [..., n] -> [..., K], as two expressions,
@@ -160,9 +118,9 @@ auto product_top_k(const E& scores, std::size_t k, std::size_t each,
 template <operand E>
 auto kept(const E& selection) {
   static_assert(expression_t<E>::rank >= 1, "kept: the selection has a last axis");
-  return detail::kept_pair<expression_t<E>>{
-      {{}, detail::kept_part::value, as_expression(selection)},
-      {{}, detail::kept_part::index, as_expression(selection)}};
+  using X = detail::expr_of<expression_t<E>::rank, E>;
+  return detail::kept_pair<X>{detail::typed<X::rank>(dynamic::kept_values, selection),
+                              detail::typed<X::rank>(dynamic::kept_indices, selection)};
 }
 
 }  // namespace fmoe

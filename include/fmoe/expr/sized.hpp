@@ -3,27 +3,9 @@
 // arguments.
 #pragma once
 
-#include <fmoe/expr/expression.hpp>
+#include <array>
 
-namespace fmoe::detail {
-
-template <expression E>
-struct sized_expression : composed_of<E> {
-  static constexpr extent rank = E::rank;
-
-  E arg;
-  std::array<extent, E::rank> shape;
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id id = arg.lower(g);
-    for (extent k = 0; k < rank; ++k)
-      expects<shape_error>(g.fix(id, k, shape[k]), "[sized] axis ", k, " is ",
-                           g.extent_of(g[id].axes[k]), " and is said to be ", shape[k]);
-    return id;
-  }
-};
-
-}  // namespace fmoe::detail
+#include <fmoe/expr/operations.hpp>
 
 namespace fmoe {
 
@@ -31,7 +13,8 @@ namespace fmoe {
 // it is lowered, throws shape_error if one differs.
 template <operand E>
 auto sized(const E& e, const std::array<std::size_t, expression_t<E>::rank>& shape) {
-  return detail::sized_expression<expression_t<E>>{{}, as_expression(e), shape};
+  return detail::typed<expression_t<E>::rank>(
+      [&](const dynamic::expression& x) { return dynamic::sized(x, shape); }, e);
 }
 
 }  // namespace fmoe

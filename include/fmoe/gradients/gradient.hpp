@@ -5,23 +5,13 @@
 #include <fmoe/expr/expression.hpp>
 #include <fmoe/gradients/differentiate.hpp>
 
-namespace fmoe::detail {
+namespace fmoe::dynamic {
 
-template <expression Y, expression P, expression D>
-struct gradient_of : composed_of<Y, D> {
-  static constexpr extent rank = P::rank;
+// The gradient of sum(y dy) with respect to a part of y: see fmoe::gradient. Throws shape_error if
+// dy has another number of axes than y.
+expression gradient(const expression& y, const expression& of, const expression& dy);
 
-  Y y;
-  P parameter;
-  D dy;
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id root = y.lower(g), of = parameter.lower(g), seed = dy.lower(g);
-    return gradient_of_part(g, root, seed, of);
-  }
-};
-
-}  // namespace fmoe::detail
+}  // namespace fmoe::dynamic
 
 namespace fmoe {
 
@@ -37,8 +27,7 @@ template <operand Y, operand P, operand D>
 auto gradient(const Y& y, const P& parameter, const D& dy) {
   static_assert(expression_t<Y>::rank == expression_t<D>::rank,
                 "gradient: dy has as many axes as y");
-  return detail::gradient_of<expression_t<Y>, expression_t<P>, expression_t<D>>{
-      {}, as_expression(y), as_expression(parameter), as_expression(dy)};
+  return detail::typed<expression_t<P>::rank>(dynamic::gradient, y, parameter, dy);
 }
 template <operand Y, operand P>
 detail::refused gradient(const Y&, const P&) {
@@ -49,3 +38,7 @@ detail::refused gradient(const Y&, const P&) {
 }
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/gradients/gradient-inl.hpp>
+#endif

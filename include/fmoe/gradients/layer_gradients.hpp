@@ -129,7 +129,7 @@ class compiled_gradients {
   using result = std::remove_cvref_t<decltype(detail::applied(std::declval<const Layer&>(),
                                                               std::declval<argument<0, 2>>()))>;
 
-  std::optional<detail::both_passes<T, Level, detail::types_of_leaves<result>>> passes_;
+  std::optional<detail::both_passes<T, Level, result::types>> passes_;
 };
 
 // The same where dy follows from y: slope(y, target) is the expression of the gradient of a loss

@@ -3,4 +3,5 @@
 #pragma once
 
 #include <fmoe/gradients/differentiate-inl.hpp>
+#include <fmoe/gradients/gradient-inl.hpp>
 #include <fmoe/gradients/gradient_run-inl.hpp>

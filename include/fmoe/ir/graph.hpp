@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include <fmoe/base/counted.hpp>
 #include <fmoe/base/list_by.hpp>
 #include <fmoe/base/numbers_by_hash.hpp>
 #include <fmoe/base/separate.hpp>
@@ -66,12 +67,12 @@ class graph {
   // Returns the node that make() adds for this object, which is called once; the graph keeps the
   // object.
   template <class Make>
-  node_id once(const std::shared_ptr<const void>& object, Make make) {
-    const extent hash = hash_of(object.get());
-    const auto is_it = [&](extent k) { return made_[k].first == object; };
+  node_id once(const counted& object, Make make) {
+    const extent hash = hash_of(&object);
+    const auto is_it = [&](extent k) { return made_[k].first.get() == &object; };
     if (const auto known = made_by_hash_.find(hash, is_it)) return made_[*known].second;
     const node_id id = make();
-    made_.emplace_back(object, id);
+    made_.emplace_back(counted_ptr(&object), id);
     made_by_hash_.add(hash);
     return id;
   }
@@ -185,7 +186,7 @@ class graph {
 
   list_by<node_id, node> nodes_;
   numbers_by_hash nodes_by_hash_;
-  vector<std::pair<std::shared_ptr<const void>, node_id>> made_;  // by `once`
+  vector<std::pair<counted_ptr<counted>, node_id>> made_;  // by `once`
   numbers_by_hash made_by_hash_;
   vector<total> totals_;
   list_by<axis_id, axis_id> parents_;

@@ -83,7 +83,7 @@ struct expert_gate {
   // 1; scores that are all -inf give NaN.
   template <std::size_t Level = 0>
   auto coefficients(const operand auto& x) const {
-    return erased(entmax(scores<Level>(x), alpha));
+    return entmax(scores<Level>(x), alpha);
   }
 
   // Returns the coefficients of every level, as a tuple.

@@ -36,16 +36,12 @@ void describe_activation(auto& activation, auto& file, const char* key = "activa
                unsaid...);
 }
 
-inline ir::node_id project_rows(ir::graph& g, ir::node_id x, ir::node_id w) {
-  return g.einsum(g.shape(x).size() == 2 ? "td,de->te" : "tnd,de->tne", {x, w});
-}
-
-// [..., d] -> [..., e]: x W of a layer that has W [d, e], else x. choose would hold x twice.
+// [..., d] -> [..., e]: x W of a layer that has W [d, e], else x.
 template <operand X, class T>
 auto projected(const X& x, const parameter<T, 2>& w) {
   static_assert(expression_t<X>::rank == 2 || expression_t<X>::rank == 3);
-  return joined<&project_rows, expression_t<X>, expression_t<parameter<T, 2>>>{
-      {}, as_expression(x), as_expression(w), !w.empty()};
+  if constexpr (expression_t<X>::rank == 2) return choose(w.empty(), x, einsum<"td,de->te">(x, w));
+  else return choose(w.empty(), x, einsum<"tnd,de->tne">(x, w));
 }
 
 // Throws value_error if experts of a latent have only one of their projections.

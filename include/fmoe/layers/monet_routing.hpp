@@ -7,33 +7,28 @@
 
 namespace fmoe::detail {
 
-template <expression E>
-struct monet_routing_expression : composed_of<E> {
-  static constexpr extent rank = 3;
-
-  const char* name;
-  E routing;
-  extent heads, halves;
-
-  ir::node_id lower(ir::graph& g) const {
-    const ir::node_id id = routing.lower(g);
-    expects<shape_error>(g.fix(id, 1, heads), "[monet] ", name, " has ", g.extent_of(g[id].axes[1]),
+inline dynamic::expression checked_routing(const char* name, const dynamic::expression& routing,
+                                           extent heads, extent halves) {
+  return expression_of(routing, 3, [=](ir::graph& g, ir::node_id id) {
+    const auto extent_of = [&](extent axis) { return g.extent_of(g[id].axes[axis]); };
+    expects<shape_error>(g.fix(id, 1, heads), "[monet] ", name, " has ", extent_of(1),
                          " heads and the layer's heads are ", heads);
-    expects<shape_error>(g.fix(id, 2, halves), "[monet] ", name, " has ",
-                         g.extent_of(g[id].axes[2]), " halves of experts and the layer ", halves);
-    expects<shape_error>(g.extent_of(g[id].axes[1]) != all,
+    expects<shape_error>(g.fix(id, 2, halves), "[monet] ", name, " has ", extent_of(2),
+                         " halves of experts and the layer ", halves);
+    expects<shape_error>(extent_of(1) != all,
                          "[monet] compile does not know the heads of g1 and g2: set the layer's "
                          "heads to those of its router");
     return id;
-  }
-};
+  });
+}
 
 // [t, p, s]: routing of as many heads, unless that is `all`. When it is lowered, throws shape_error
 // for routing of other heads or halves, and for one that does not tell its heads, as an argument of
 // a compiled layer, if `heads` does not.
 template <operand_of<3> G>
 auto monet_routing(const char* name, const G& g, extent heads, extent halves) {
-  return monet_routing_expression<expression_t<G>>{{}, name, as_expression(g), heads, halves};
+  return typed<3>(
+      [=](const dynamic::expression& x) { return checked_routing(name, x, heads, halves); }, g);
 }
 
 }  // namespace fmoe::detail

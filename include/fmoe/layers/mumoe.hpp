@@ -24,7 +24,7 @@ struct affine_layer_norm {
   bool empty() const { return weight.empty() && bias.empty(); }
 
   auto operator()(const operand auto& x) const {
-    return erased(choose(empty(), x, layer_norm(x) * weight + bias));
+    return choose(empty(), x, layer_norm(x) * weight + bias);
   }
 
   static void released(auto& norm, auto&& visit) {
@@ -84,8 +84,8 @@ void describe_mumoe(const mumoe_facts& facts, auto& gate, auto& file) {
 template <class Coefficients>
 auto made_of(const auto& experts, const operand auto& z, extent width, const Coefficients& a,
              const auto& make) {
-  const auto input = erased(choose(experts.inputs() == width + 1, append_one(z), z));
-  return erased(std::apply([&](const auto&... level) { return make(input, level...); }, a));
+  const auto input = choose(experts.inputs() == width + 1, append_one(z), z);
+  return std::apply([&](const auto&... level) { return make(input, level...); }, a);
 }
 
 // Returns the mixture of the experts.
@@ -235,7 +235,7 @@ struct mumoe_block {
 
  private:
   auto activated(const operand auto& x, const auto& a) const {
-    return erased(gelu(detail::mixture(first, input_norm(x), gate.inputs(), a)));
+    return gelu(detail::mixture(first, input_norm(x), gate.inputs(), a));
   }
 };
 

@@ -57,12 +57,11 @@ struct sparse_mlp {
 
   // [t, i] -> [t, h]: z, the coefficients of the rows of the decoder.
   auto coefficients(const operand_of<2> auto& x) const {
-    const auto p = erased(preactivations(x));
+    const auto p = preactivations(x);
     const auto magnitudes =
         add_bias(multiply_if(!magnitude_scale.empty(), p, exp(as_expression(magnitude_scale))),
                  magnitude_bias);
-    const auto units =
-        erased(multiply_if(in_decoder_norms, magnitudes, norm(row_norm::l2, decoder)));
+    const auto units = multiply_if(in_decoder_norms, magnitudes, norm(row_norm::l2, decoder));
     const auto jumped =
         zero_if(!threshold.empty(), choose(of_absolute_values, units, apply(activation, units)),
                 detail::at_least_0(threshold - units));

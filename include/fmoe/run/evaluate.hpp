@@ -22,14 +22,14 @@ template <class E>
 struct result_list {
   using scalar = typename E::scalar;
   using ranks = std::index_sequence<E::rank>;
-  static constexpr type_set types = types_of_leaves<E>;
+  static constexpr type_set types = E::types;
   static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
 };
 template <operand... Es>
 struct result_list<std::tuple<Es...>> {
   using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
   using ranks = std::index_sequence<expression_t<Es>::rank...>;
-  static constexpr type_set types = composed_of<expression_t<Es>...>::types;
+  static constexpr type_set types = (type_set{} | ... | expression_t<Es>::types);
   static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
     return std::apply(
         [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
@@ -91,17 +91,9 @@ void evaluate(const ir::graph& g, const ir::node_list& roots, const compile_opti
   compiled.program->run({{}, bound, compiled.tokens});
 }
 
-// Throws shape_error if the rank that an expression's type says is not that of its node. Only an
-// expression of the user's own can be wrong there.
-inline void expects_rank(const ir::graph& g, ir::node_id root, std::size_t rank) {
-  expects<shape_error>(g.rank(root) == rank, "[evaluate] the expression says that it has ", rank,
-                       " axes and has ", g.rank(root));
-}
-
 // Makes a tensor of the shape of a node.
 template <class T, std::size_t Rank>
 tensor<T, Rank> tensor_of(const ir::graph& g, ir::node_id root) {
-  expects_rank(g, root, Rank);
   std::array<std::size_t, Rank> shape;
   // The rank limits the copy: g++ 16 would warn of a shape of more axes.
   std::copy_n(g.shape(root).begin(), Rank, shape.begin());
@@ -181,7 +173,6 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
                 "evaluate writes an array of the expression's arithmetic type that is not const");
   if constexpr (fits) {
     const auto [g, roots] = detail::lowered<Level>(as_expression(e));
-    detail::expects_rank(g, roots[0], expression_t<E>::rank);
     const detail::array_view view = detail::view_of(y);
     detail::expects_output(g, roots[0], detail::dtype_of<T>, view);
     detail::evaluate<T, Level>(g, roots, options, view);

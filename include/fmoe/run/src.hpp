@@ -4,6 +4,7 @@
 
 #include <fmoe/backend/reference/reference-inl.hpp>
 #include <fmoe/expr/expression-inl.hpp>
+#include <fmoe/expr/operations-inl.hpp>
 #include <fmoe/run/call_check-inl.hpp>
 #include <fmoe/run/checked_executable-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>

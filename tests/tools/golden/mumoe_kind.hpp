@@ -22,10 +22,10 @@ namespace fmoe::golden {
 template <class T>
 struct quantities {
   named_sizes sizes;
-  any_expression<T, 2> y;
-  std::optional<any_expression<T, 2>> hidden = {};
-  std::vector<any_expression<T, 2>> scores = {}, coefficients = {};  // by level
-  std::vector<std::vector<double>> score_magnitudes = {};            // by level and row
+  expr<T, 2> y;
+  std::optional<expr<T, 2>> hidden = {};
+  std::vector<expr<T, 2>> scores = {}, coefficients = {};  // by level
+  std::vector<std::vector<double>> score_magnitudes = {};  // by level and row
   std::function<tensor<T, 2>(extent)> expert = {};  // W_n, n counting row-major over the levels
 };
 
@@ -136,15 +136,14 @@ quantities<T> quantities_of(const Layer& layer, const tensor<T, 2>& x) {
       for (extent e = levels; e-- > 0; n /= layer.gate.projections[e].shape()[1])
         index[e] = n % layer.gate.projections[e].shape()[1];
       if (n != 0) throw not_understood("there are fewer experts");
-      return value_of(
-          std::apply([&](auto... i) { return erased(layer.experts.expert(i...)); }, index));
+      return value_of(std::apply([&](auto... i) { return layer.experts.expert(i...); }, index));
     };
   }
   for (extent e = 0; e < levels; ++e)
     q.score_magnitudes.push_back(score_magnitudes(x, layer.gate.projections[e], layer.gate.means[e],
                                                   layer.gate.variances[e], layer.gate.layer_norm));
   [&]<extent... Level>(std::index_sequence<Level...>) {
-    (q.scores.push_back(erased(layer.gate.template scores<Level>(x))), ...);
+    (q.scores.push_back(layer.gate.template scores<Level>(x)), ...);
     (q.coefficients.push_back(layer.template coefficients<Level>(x)), ...);
   }(std::make_index_sequence<levels>());
   return q;

@@ -61,7 +61,7 @@ struct family_member<sparse_mlp<T>> {
   auto scores(const operand auto& x) const { return apply(layer.activation, preactivations(x)); }
   auto hidden(const operand auto& x) const { return scores(x); }
   auto coefficients(const operand auto& x) const { return layer.coefficients(x); }
-  auto expert(extent) const -> leaf<T, 2> {
+  expr<arithmetic_t<T>, 2> expert(extent) const {
     throw not_understood("a transcoder's unit has no matrix");
   }
 };
