@@ -81,6 +81,27 @@ static_assert(static_cast<int>(dtype::float64) == FMOE_FLOAT64 &&
               static_cast<int>(dtype::bfloat16) == FMOE_BFLOAT16 &&
               static_cast<int>(dtype::float16) == FMOE_FLOAT16);
 
+// The type of weights.
+dtype weights_of(fmoe_type type) {
+  detail::expects<value_error>(type > FMOE_FLOAT64 && type <= FMOE_Q8C,
+                               "[c] there is no fmoe_type ", static_cast<int>(type), " of weights");
+  return static_cast<dtype>(type);
+}
+static_assert(static_cast<int>(dtype::q8) == FMOE_Q8 && static_cast<int>(dtype::q8c) == FMOE_Q8C);
+
+// Numbers that a caller lists.
+template <class T>
+std::vector<T> listed(const T* numbers, size_t count) {
+  detail::expects<value_error>(numbers != nullptr || count == 0, "[c] a list is a null pointer");
+  return {numbers, numbers + count};
+}
+std::vector<index_pair> pairs(const size_t* numbers, size_t count) {
+  detail::expects<value_error>(numbers != nullptr || count == 0, "[c] a list is a null pointer");
+  std::vector<index_pair> all;
+  for (size_t i = 0; i < count; ++i) all.push_back({numbers[2 * i], numbers[2 * i + 1]});
+  return all;
+}
+
 dynamic::array array_of(const fmoe_array& a) {
   dynamic::array array{a.data, type_of(a.type), {a.shape, a.shape + a.rank}};
   if (a.strides != nullptr) array.strides.assign(a.strides, a.strides + a.rank);
@@ -191,16 +212,33 @@ fmoe_status fmoe_bounded_softmax(const fmoe_expression* scores, const fmoe_expre
     return fmoe::dynamic::bounded_softmax(fmoe::c::hidden(scores), fmoe::c::hidden(bound));
   });
 }
+fmoe_status fmoe_best_groups(const fmoe_expression* scores, size_t groups, size_t active,
+                             const char* score, fmoe_expression** made) {
+  return fmoe::c::making(made, [&] {
+    return fmoe::dynamic::best_groups(fmoe::c::hidden(scores), groups, active,
+                                      fmoe::dynamic::group_score_named(fmoe::c::text(score)));
+  });
+}
 fmoe_status fmoe_norm(const char* which, const fmoe_expression* e, fmoe_expression** made) {
   return fmoe::c::making(made, [&] {
     return fmoe::dynamic::norm(fmoe::dynamic::row_norm_named(fmoe::c::text(which)),
                                fmoe::c::hidden(e));
   });
 }
+fmoe_status fmoe_repeat(const fmoe_expression* e, size_t n, fmoe_expression** made) {
+  return fmoe::c::making(made, [&] { return fmoe::dynamic::repeat(fmoe::c::hidden(e), n); });
+}
 fmoe_status fmoe_top_k(const fmoe_expression* scores, size_t k, const char* weights,
                        fmoe_expression** made) {
   return fmoe::c::making(made, [&] {
     return fmoe::dynamic::top_k(fmoe::c::hidden(scores), k,
+                                fmoe::dynamic::weighting_named(fmoe::c::text(weights)));
+  });
+}
+fmoe_status fmoe_ranked_top_k(const fmoe_expression* scores, const fmoe_expression* ranked,
+                              size_t k, const char* weights, fmoe_expression** made) {
+  return fmoe::c::making(made, [&] {
+    return fmoe::dynamic::top_k(fmoe::c::hidden(scores), fmoe::c::hidden(ranked), k,
                                 fmoe::dynamic::weighting_named(fmoe::c::text(weights)));
   });
 }
@@ -245,6 +283,16 @@ fmoe_status fmoe_concat(const fmoe_expression* const* parts, size_t count, size_
 }
 fmoe_status fmoe_append_one(const fmoe_expression* e, fmoe_expression** made) {
   return fmoe::c::making(made, [&] { return fmoe::dynamic::append_one(fmoe::c::hidden(e)); });
+}
+fmoe_status fmoe_sized(const fmoe_expression* e, const size_t* shape, size_t rank,
+                       fmoe_expression** made) {
+  return fmoe::c::making(
+      made, [&] { return fmoe::dynamic::sized(fmoe::c::hidden(e), fmoe::c::listed(shape, rank)); });
+}
+fmoe_status fmoe_all_except(const size_t* pairs, size_t count, size_t rows, size_t columns,
+                            fmoe_expression** made) {
+  return fmoe::c::making(
+      made, [&] { return fmoe::dynamic::all_except(fmoe::c::pairs(pairs, count), rows, columns); });
 }
 fmoe_status fmoe_gradient(const fmoe_expression* y, const fmoe_expression* of,
                           const fmoe_expression* dy, fmoe_expression** made) {
@@ -333,7 +381,40 @@ fmoe_status fmoe_layer_load_with(const char* file, const char* prefix, const cha
     return fmoe::dynamic::load(std::filesystem::path(fmoe::c::text(file)), options);
   });
 }
+fmoe_status fmoe_layer_load_mixture(const char* model, size_t layer, fmoe_type type,
+                                    fmoe_layer** made) {
+  return fmoe::c::making(made, [&] {
+    return fmoe::dynamic::load_mixture(fmoe::c::text(model), layer, fmoe::c::weights_of(type));
+  });
+}
 void fmoe_layer_free(fmoe_layer* layer) { delete layer; }
+fmoe_status fmoe_layer_quantize(const fmoe_layer* layer, fmoe_type type, fmoe_layer** made) {
+  return fmoe::c::making(
+      made, [&] { return fmoe::c::hidden(layer).quantize(fmoe::c::weights_of(type)); });
+}
+fmoe_status fmoe_layer_with_active(const fmoe_layer* layer, size_t k, fmoe_layer** made) {
+  return fmoe::c::making(made, [&] { return fmoe::c::hidden(layer).with_active(k); });
+}
+fmoe_status fmoe_layer_ablated(const fmoe_layer* layer, const size_t* experts, size_t count,
+                               size_t level, fmoe_layer** made) {
+  return fmoe::c::making(
+      made, [&] { return fmoe::c::hidden(layer).ablated(fmoe::c::listed(experts, count), level); });
+}
+fmoe_status fmoe_layer_ablated_pairs(const fmoe_layer* layer, const size_t* pairs, size_t count,
+                                     fmoe_layer** made) {
+  return fmoe::c::making(
+      made, [&] { return fmoe::c::hidden(layer).ablated_pairs(fmoe::c::pairs(pairs, count)); });
+}
+fmoe_status fmoe_layer_steered(const fmoe_layer* layer, size_t n, double strength, size_t level,
+                               fmoe_layer** made) {
+  return fmoe::c::making(made, [&] { return fmoe::c::hidden(layer).steered(n, strength, level); });
+}
+fmoe_status fmoe_layer_rewritten(const fmoe_layer* layer, size_t head, const double* mean,
+                                 size_t count, double strength, size_t level, fmoe_layer** made) {
+  return fmoe::c::making(made, [&] {
+    return fmoe::c::hidden(layer).rewritten(head, fmoe::c::listed(mean, count), strength, level);
+  });
+}
 size_t fmoe_layer_levels(const fmoe_layer* layer) { return layer->hidden.levels(); }
 fmoe_status fmoe_layer_output(const fmoe_layer* layer, const fmoe_expression* x,
                               fmoe_expression** made) {

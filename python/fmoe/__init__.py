@@ -12,6 +12,7 @@ from ._core import version as __version__
 from ._executables import Executable, compile, cost, evaluate, explain
 from ._expressions import (
     abs,
+    all_except,
     append_one,
     best_groups,
     bounded_softmax,
@@ -39,6 +40,7 @@ from ._expressions import (
     parameter,
     product_top_k,
     relu,
+    repeat,
     rms_norm,
     sigmoid,
     silu,
@@ -63,6 +65,7 @@ for _error in (DomainError, FileError, ShapeError):
 __all__ = [
     "__version__",
     "abs",
+    "all_except",
     "append_one",
     "best_groups",
     "bounded_softmax",
@@ -109,6 +112,7 @@ __all__ = [
     "product_top_k",
     "read",
     "relu",
+    "repeat",
     "rms_norm",
     "ShapeError",
     "sigmoid",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from . import _core
-from ._arrays import count, count_or_none, items, number, shown, text
+from ._arrays import count, count_or_none, items, number, pair, shown, text
 from ._core import Expression
 
 
@@ -143,6 +143,11 @@ def mean(x: Any) -> Expression:
     return norm("mean", x)
 
 
+def repeat(x: Any, n: int) -> Expression:
+    """[...] -> [..., n]: a row of n equal numbers for each number."""
+    return _core.repeat(expression(x), count(n, "n"))
+
+
 def best_groups(scores: Any, groups: int, active: int, score: str = "sum_of_two") -> Expression:
     """Cuts each row into groups of neighbours; those beside the `active` best become -inf.
 
@@ -220,6 +225,15 @@ def concat(parts: list[Any], axis: int) -> Expression:
 def append_one(x: Any) -> Expression:
     """x with a 1 after the last entry of each row: a product along that axis adds the last slice of its weight as a bias."""
     return _core.append_one(expression(x))
+
+
+def all_except(pairs: list[tuple[int, int]], rows: int, columns: int) -> Expression:
+    """[rows, columns]: 0 at the pairs (row, column), 1 elsewhere. It can only be an operand of einsum.
+
+    Only the list is stored, and a sum over it costs as much as the rows or columns with a pair.
+    """
+    listed = [pair(p, "a pair") for p in items(pairs, "pairs")]
+    return _core.all_except(listed, count(rows, "rows"), count(columns, "columns"))
 
 
 def sized(x: Any, shape: list[int | None]) -> Expression:

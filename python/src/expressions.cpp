@@ -2,6 +2,7 @@
 // Expressions, and what is computed from them.
 #include <nanobind/operators.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
@@ -154,6 +155,16 @@ void bind_operations(nb::module_& m) {
   m.def("kept_indices", &dynamic::kept_indices, "selection"_a);
   m.def("concat", &dynamic::concat, "parts"_a, "axis"_a);
   m.def("append_one", &dynamic::append_one, "e"_a);
+  m.def("repeat", &dynamic::repeat, "e"_a, "n"_a);
+  m.def(
+      "all_except",
+      [](const std::vector<std::pair<std::size_t, std::size_t>>& pairs, std::size_t rows,
+         std::size_t columns) {
+        std::vector<index_pair> listed;
+        for (const auto& [i, j] : pairs) listed.push_back({i, j});
+        return dynamic::all_except(listed, rows, columns);
+      },
+      "pairs"_a, "rows"_a, "columns"_a);
   m.def(
       "sized",
       [](const expression& e, const std::vector<std::optional<std::size_t>>& shape) {

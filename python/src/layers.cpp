@@ -10,7 +10,6 @@
 
 #include <fmoe/dynamic/gradients.hpp>
 #include <fmoe/dynamic/load.hpp>
-#include <fmoe/load_mixture.hpp>
 
 #include "arrays.hpp"
 #include "lock.hpp"
@@ -62,17 +61,6 @@ dynamic::layer layer_of(dtype type, const std::string& file, const load_options&
   if (type == dtype::float16) return as(static_cast<f16*>(nullptr));
   const dynamic::layer floats = dynamic::load(file, options);
   return type == dtype::float32 ? floats : floats.quantize(type);
-}
-
-// Loads a mixture with weights of this type.
-dynamic::layer mixture_of(dtype type, const std::string& model, std::size_t layer,
-                          const load_options& options) {
-  if (fmoe::detail::is_quantized_type(type))
-    return fmoe::detail::with_quantized_type(
-        type, [&]<class Q>(Q*) { return dynamic::layer(load_mixture<Q>(model, layer, options)); });
-  if (type == dtype::float32) return dynamic::layer(load_mixture(model, layer, options));
-  if (type == dtype::float16) return dynamic::layer(load_mixture<f16>(model, layer, options));
-  return dynamic::layer(load_mixture<bf16>(model, layer, options));
 }
 
 using gradients = dynamic::compiled_gradients<>;
@@ -222,9 +210,10 @@ void bind_layers(nb::module_& m) {
       [](const std::string& model, std::size_t layer, const std::string& prefix,
          std::optional<std::size_t> active, const std::string& type, bool narrow,
          bool lists_extra) {
-        return with_extra(
-            options_of(prefix, active, narrow), lists_extra,
-            [&](const load_options& o) { return mixture_of(type_named(type), model, layer, o); });
+        return with_extra(options_of(prefix, active, narrow), lists_extra,
+                          [&](const load_options& o) {
+                            return dynamic::load_mixture(model, layer, type_named(type), o);
+                          });
       },
       "model"_a, "layer"_a, "prefix"_a = "", "active"_a.none() = nb::none(), "type"_a = "float32",
       "narrow"_a = false, "lists_extra"_a = false);

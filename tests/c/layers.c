@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Runs a released layer, the same equation of expressions, and a group of Monet's layers, by the C interface alone. */
 #include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,180 @@ static void run_expressions(void) {
   fmoe_expression_free(positive);
   fmoe_expression_free(weight);
   fmoe_expression_free(in);
+}
+
+/* The value of an expression of one input [rows, columns] that has as many rows, and frees the expression. */
+static void value_of(fmoe_expression* e, const float* x, size_t rows_of_x, size_t columns, float* y, size_t row) {
+  fmoe_executable* forward = NULL;
+  const fmoe_expression* results[] = {e};
+  const size_t x_shape[] = {rows_of_x, columns}, y_shape[] = {rows_of_x, row};
+  good(fmoe_compile(results, 1, rows_of_x, NULL, &forward), "compile an operation");
+  const fmoe_array arrays[] = {matrix((float*)x, x_shape), matrix(y, y_shape)};
+  if (forward != NULL) good(fmoe_executable_run(forward, arrays, 2), "run an operation");
+  fmoe_executable_free(forward);
+  fmoe_expression_free(e);
+}
+static int are(const float* y, const float* wanted, size_t count) {
+  for (size_t i = 0; i < count; ++i)
+    if (y[i] != wanted[i]) return 0;
+  return 1;
+}
+
+/* Operations on rows of six numbers. */
+static void run_operations(void) {
+  const float x[] = {9, 0, 0, 5, 5, 0};
+  float y[12];
+  fmoe_expression *in, *negative, *made = NULL, *sum, *mask;
+  good(fmoe_input(0, 2, &in), "an input");
+  good(fmoe_apply("negate", in, 0, &negative), "negate");
+  good(fmoe_ranked_top_k(in, negative, 3, "score", &made), "a ranked selection");
+  value_of(made, x, 1, 6, y, 6);
+  expect(are(y, (const float[]){0, 0, 0, 0, 0, 0}, 6), "the three least of a row, which are 0");
+  good(fmoe_ranked_top_k(in, negative, 4, "one", &made), "a ranked selection of ones");
+  value_of(made, x, 1, 6, y, 6);
+  expect(are(y, (const float[]){0, 1, 1, 1, 0, 1}, 6), "1 at the four least, of equal ones the first");
+  good(fmoe_best_groups(in, 2, 1, "sum_of_two", &made), "the best group");
+  value_of(made, x, 1, 6, y, 6);
+  expect(are(y + 3, x + 3, 3) && y[0] == -INFINITY, "10 is more than 9");
+  good(fmoe_norm("mean", in, &sum), "a mean");
+  good(fmoe_repeat(sum, 2, &made), "a mean twice");
+  value_of(made, x, 1, 6, y, 2);
+  expect(fabsf(y[0] - 19.0f / 6) < 1e-6f && y[1] == y[0], "the numbers of a repeated mean");
+  const size_t shape[] = {SIZE_MAX, 6}, left_out[] = {0, 1, 1, 0};
+  good(fmoe_sized(in, shape, 2, &made), "a size");
+  value_of(made, x, 1, 6, y, 6);
+  expect(are(y, x, 6), "a sized input is itself");
+  expect(fmoe_sized(in, shape, 1, &made) == FMOE_SHAPE_ERROR, "a size of another rank");
+  good(fmoe_all_except(left_out, 2, 2, 2, &mask), "pairs left out");
+  const float matrix_of_two[] = {1, 2, 3, 4};
+  const size_t two[] = {2, 2};
+  const fmoe_array stored = matrix((float*)matrix_of_two, two);
+  fmoe_expression* weight;
+  good(fmoe_constant(&stored, 0, &weight), "a constant");
+  const fmoe_expression* operands[] = {in, weight, mask};
+  good(fmoe_einsum("ti,tj,ij->tj", operands, 3, &made), "a sum without pairs");
+  value_of(made, (const float[]){5, 7, 11, 13}, 2, 2, y, 2);
+  expect(are(y, (const float[]){5, 14, 33, 52}, 4), "x_ti w_tj over the pairs i = j alone");
+  expect(fmoe_all_except(left_out, 2, 1, 2, &made) == FMOE_VALUE_ERROR, "a pair outside");
+  expect(fmoe_all_except(NULL, 2, 2, 2, &made) == FMOE_VALUE_ERROR, "a list that is a null pointer");
+  fmoe_expression_free(weight);
+  fmoe_expression_free(mask);
+  fmoe_expression_free(sum);
+  fmoe_expression_free(negative);
+  fmoe_expression_free(in);
+}
+
+/* y and coefficients of a layer, all tokens at once. */
+static void output_of(const fmoe_layer* layer, const float* x, size_t width, float* y, size_t out) {
+  fmoe_expression *in, *made = NULL;
+  good(fmoe_input(0, 2, &in), "an input");
+  good(fmoe_layer_output(layer, in, &made), "the output of a changed layer");
+  if (made != NULL) value_of(made, x, tokens, width, y, out);
+  fmoe_expression_free(in);
+}
+static float most_apart(const float* a, const float* b, size_t count) {
+  float most = 0;
+  for (size_t i = 0; i < count; ++i) most = fmaxf(most, fabsf(a[i] - b[i]));
+  return most;
+}
+
+/* Layers that are made of one: with weights of 8 bits, another K, and edits. */
+static void change_layer(void) {
+  fmoe_layer *layer = NULL, *changed = NULL, *again = NULL;
+  good(fmoe_layer_load("examples/data/minilm_l3_mxd_bf16.safetensors", "", 0, &layer), "load");
+  if (layer == NULL) return;
+  enum { count = tokens * outputs };
+  static float x[tokens * inputs], y[count], other[count], twice[count], added[count];
+  for (size_t i = 0; i < sizeof x / sizeof *x; ++i) x[i] = (float)sin((double)i);
+  output_of(layer, x, inputs, y, outputs);
+
+  good(fmoe_layer_quantize(layer, FMOE_Q8, &changed), "quantize");
+  output_of(changed, x, inputs, other, outputs);
+  const float off = most_apart(y, other, count);
+  expect(off > 0 && off < 0.05f, "weights of 8 bits are near");
+  expect(fmoe_layer_quantize(changed, FMOE_Q8, &again) == FMOE_VALUE_ERROR, "quantize twice");
+  expect(fmoe_layer_quantize(layer, FMOE_FLOAT32, &again) == FMOE_VALUE_ERROR, "quantize to floats");
+  expect(fmoe_layer_quantize(layer, FMOE_FLOAT64, &again) == FMOE_VALUE_ERROR, "a type of no weights");
+  fmoe_layer_free(changed);
+
+  good(fmoe_layer_with_active(layer, 1, &changed), "another K");
+  output_of(changed, x, inputs, other, outputs);
+  expect(most_apart(y, other, count) > 0, "one expert is not all of them");
+  fmoe_layer_free(changed);
+  expect(fmoe_layer_with_active(layer, 0, &again) == FMOE_VALUE_ERROR, "no expert at all");
+
+  /* y + 2 E_n(x) is as far from y + E_n(x) as that from y. */
+  good(fmoe_layer_steered(layer, 3, 1, 0, &changed), "steer");
+  good(fmoe_layer_steered(layer, 3, 2, 0, &again), "steer twice as far");
+  output_of(changed, x, inputs, other, outputs);
+  output_of(again, x, inputs, twice, outputs);
+  for (int i = 0; i < count; ++i) added[i] = 2 * other[i] - y[i];
+  expect(most_apart(other, y, count) > 0 && most_apart(twice, added, count) < 1e-4f, "steering is linear");
+  fmoe_layer_free(again);
+  fmoe_layer_free(changed);
+
+  /* Without experts that no token has, nothing changes; without those of the first token, it does. */
+  fmoe_expression *in, *coefficients;
+  good(fmoe_input(0, 2, &in), "an input");
+  good(fmoe_layer_coefficients(layer, in, 0, &coefficients), "coefficients");
+  static float a[tokens * 8192];
+  fmoe_executable* forward = NULL;
+  const fmoe_expression* results[] = {coefficients};
+  good(fmoe_compile(results, 1, tokens, NULL, &forward), "compile the coefficients");
+  size_t rank = 0;
+  const size_t* row = NULL;
+  good(fmoe_executable_shape(forward, 1, &rank, &row), "how many experts there are");
+  const size_t n = row[0], x_shape[] = {tokens, inputs}, a_shape[] = {tokens, n};
+  expect(n <= 8192, "room for the coefficients");
+  const fmoe_array arrays[] = {matrix(x, x_shape), matrix(a, a_shape)};
+  good(fmoe_executable_run(forward, arrays, 2), "run them");
+  size_t used = n, unused = n;
+  for (size_t i = 0; i < n; ++i) {
+    int tokens_of = 0;
+    for (size_t t = 0; t < tokens; ++t) tokens_of += a[t * n + i] != 0;
+    if (tokens_of == 0) unused = i;
+    else used = i;
+  }
+  expect(used < n && unused < n, "experts of both kinds");
+  good(fmoe_layer_ablated(layer, &unused, 1, 0, &changed), "ablate an expert that no token has");
+  output_of(changed, x, inputs, other, outputs);
+  expect(most_apart(y, other, count) == 0, "nothing changes");
+  fmoe_layer_free(changed);
+  good(fmoe_layer_ablated(layer, &used, 1, 0, &changed), "ablate an expert");
+  output_of(changed, x, inputs, other, outputs);
+  expect(most_apart(y, other, count) > 0, "y changes");
+  fmoe_layer_free(changed);
+  expect(fmoe_layer_ablated(layer, &n, 1, 0, &again) == FMOE_VALUE_ERROR, "no such expert");
+  expect(fmoe_layer_ablated_pairs(layer, (const size_t[]){0, 1}, 1, &again) == FMOE_VALUE_ERROR, "pairs of another kind");
+
+  /* One output moves by the strength times the sum of the coefficients, if all means are 1. */
+  static double means[8192];
+  for (size_t i = 0; i < n; ++i) means[i] = 1;
+  good(fmoe_layer_rewritten(layer, 7, means, n, 0.5, 0, &changed), "rewrite");
+  output_of(changed, x, inputs, other, outputs);
+  for (size_t t = 0; t < tokens; ++t) {
+    double sum = 0;
+    for (size_t i = 0; i < n; ++i) sum += a[t * n + i];
+    y[t * outputs + 7] += (float)(0.5 * sum);
+  }
+  expect(most_apart(y, other, count) < 1e-4f, "one output is rewritten");
+  fmoe_layer_free(changed);
+  fmoe_executable_free(forward);
+  fmoe_expression_free(coefficients);
+  fmoe_expression_free(in);
+  fmoe_layer_free(layer);
+}
+
+/* A mixture of a released model's layer. */
+static void load_a_mixture(void) {
+  fmoe_layer *mixture = NULL, *small = NULL;
+  good(fmoe_layer_load_mixture("tests/mixtures/olmoe", 1, FMOE_FLOAT32, &mixture), "load a mixture");
+  expect(mixture != NULL && fmoe_layer_levels(mixture) == 1, "its levels");
+  expect(fmoe_layer_load_mixture("tests/mixtures/olmoe", 1, FMOE_FLOAT64, &small) == FMOE_VALUE_ERROR && small == NULL,
+         "a mixture of doubles");
+  expect(fmoe_layer_load_mixture("nowhere", 0, FMOE_FLOAT32, &small) == FMOE_FILE_ERROR && small == NULL,
+         "a model that does not exist");
+  fmoe_layer_free(mixture);
 }
 
 /* What a file does not say is said, and a tensor that nothing reads is left out by leave alone. */
@@ -310,6 +485,9 @@ static void run_group(const char* path) {
 int main(int count, char** arguments) {
   expect(fmoe_last_error()[0] == '\0', "no error at first");
   run_expressions();
+  run_operations();
+  change_layer();
+  load_a_mixture();
   load_with_settings();
   run_layer();
   run_group(count > 1 ? arguments[1] : "c_group.safetensors");

@@ -84,6 +84,18 @@ def test_bounds_and_choices():
     close(fmoe.evaluate(fmoe.norm("l1", x)), np.abs(x).sum(-1))
     close(fmoe.evaluate(fmoe.concat([x, x], 1)), np.concatenate([x, x], 1))
     close(fmoe.evaluate(fmoe.append_one(x)), np.concatenate([x, np.ones((7, 1))], 1))
+    close(fmoe.evaluate(fmoe.repeat(fmoe.mean(x), 3)), np.repeat(x.mean(1, keepdims=True), 3, 1))
+
+
+def test_pairs_left_out_of_a_sum():
+    mask = np.ones((7, 7), np.float32)
+    mask[2, 5] = mask[0, 0] = 0
+    left_out = fmoe.all_except([(2, 5), (0, 0), (2, 5)], 7, 7)
+    close(fmoe.evaluate(fmoe.einsum("it,tj,ij->tj", x[:, :4], x[:4, :7], left_out)), np.einsum("it,tj,ij->tj", x[:, :4], x[:4, :7], mask))
+    with pytest.raises(fmoe.DomainError, match="outside"):
+        fmoe.all_except([(7, 0)], 7, 7)
+    with pytest.raises(TypeError, match="a pair"):
+        fmoe.all_except([(7, 0, 1)], 7, 7)
 
 
 def test_selections():

@@ -57,7 +57,9 @@ typedef enum fmoe_type {
   FMOE_FLOAT64 = 0,
   FMOE_FLOAT32 = 1,
   FMOE_BFLOAT16 = 2,
-  FMOE_FLOAT16 = 3
+  FMOE_FLOAT16 = 3,
+  FMOE_Q8 = 4, /* weights of 8 bits in blocks of 32: no type of an array */
+  FMOE_Q8C = 5 /* weights of 8 bits with a scale for each column */
 } fmoe_type;
 
 /* An array of the caller on the host. Strides count elements; without them it is row-major. */
@@ -114,12 +116,22 @@ FMOE_API fmoe_status fmoe_map_rows(const char* function, const fmoe_expression* 
                                    double parameter, fmoe_expression** made);
 FMOE_API fmoe_status fmoe_bounded_softmax(const fmoe_expression* scores,
                                           const fmoe_expression* bound, fmoe_expression** made);
+/* The entries of the `active` best of `groups` groups of neighbours in each row; the others become
+ * -infinity. `score` of a group: sum_of_two or greatest. */
+FMOE_API fmoe_status fmoe_best_groups(const fmoe_expression* scores, size_t groups, size_t active,
+                                      const char* score, fmoe_expression** made);
 /* One number of every row: l1, l2, max or mean. */
 FMOE_API fmoe_status fmoe_norm(const char* which, const fmoe_expression* e,
                                fmoe_expression** made);
-/* Selections along the last axis. `weights`: score, softmax, softmax_of_all, one or relu. */
+/* [...] -> [..., n]: each number n times. */
+FMOE_API fmoe_status fmoe_repeat(const fmoe_expression* e, size_t n, fmoe_expression** made);
+/* Selections along the last axis. `weights`: score, softmax, softmax_of_all, normalized, one or
+ * relu. */
 FMOE_API fmoe_status fmoe_top_k(const fmoe_expression* scores, size_t k, const char* weights,
                                 fmoe_expression** made);
+/* The scores at the places of the k greatest of `ranked`, which has their shape. */
+FMOE_API fmoe_status fmoe_ranked_top_k(const fmoe_expression* scores, const fmoe_expression* ranked,
+                                       size_t k, const char* weights, fmoe_expression** made);
 FMOE_API fmoe_status fmoe_top_p(const fmoe_expression* scores, double mass, const char* weights,
                                 fmoe_expression** made);
 FMOE_API fmoe_status fmoe_nonzeros(const fmoe_expression* scores, fmoe_expression** made);
@@ -135,6 +147,12 @@ FMOE_API fmoe_status fmoe_kept_indices(const fmoe_expression* selection, fmoe_ex
 FMOE_API fmoe_status fmoe_concat(const fmoe_expression* const* parts, size_t count, size_t axis,
                                  fmoe_expression** made);
 FMOE_API fmoe_status fmoe_append_one(const fmoe_expression* e, fmoe_expression** made);
+/* States the lengths of the axes of an expression, `rank` numbers; SIZE_MAX may be any. */
+FMOE_API fmoe_status fmoe_sized(const fmoe_expression* e, const size_t* shape, size_t rank,
+                                fmoe_expression** made);
+/* An operand of einsum, [rows, columns]: 0 at `count` pairs of a row and a column, 1 elsewhere. */
+FMOE_API fmoe_status fmoe_all_except(const size_t* pairs, size_t count, size_t rows, size_t columns,
+                                     fmoe_expression** made);
 /* The gradient of sum(y dy) with respect to a part of y. */
 FMOE_API fmoe_status fmoe_gradient(const fmoe_expression* y, const fmoe_expression* of,
                                    const fmoe_expression* dy, fmoe_expression** made);
@@ -194,7 +212,35 @@ FMOE_API fmoe_status fmoe_layer_load(const char* file, const char* prefix, size_
 FMOE_API fmoe_status fmoe_layer_load_with(const char* file, const char* prefix,
                                           const char* const* metadata, size_t pairs, int extra,
                                           fmoe_layer** made);
+/* The mixture of a released model's layer, whose folder or file is `model`, with weights of this
+ * type. */
+FMOE_API fmoe_status fmoe_layer_load_mixture(const char* model, size_t layer, fmoe_type type,
+                                             fmoe_layer** made);
 FMOE_API void fmoe_layer_free(fmoe_layer* layer);
+
+/* Layers that are made of one and share its weights; free both. */
+
+/* With weights of 8 bits: FMOE_Q8 or FMOE_Q8C. */
+FMOE_API fmoe_status fmoe_layer_quantize(const fmoe_layer* layer, fmoe_type type,
+                                         fmoe_layer** made);
+/* With another K; SIZE_MAX selects nothing. */
+FMOE_API fmoe_status fmoe_layer_with_active(const fmoe_layer* layer, size_t k, fmoe_layer** made);
+/* Without these experts of a level. */
+FMOE_API fmoe_status fmoe_layer_ablated(const fmoe_layer* layer, const size_t* experts,
+                                        size_t count, size_t level, fmoe_layer** made);
+/* A Monet layer without `count` experts, each a pair of halves. */
+FMOE_API fmoe_status fmoe_layer_ablated_pairs(const fmoe_layer* layer, const size_t* pairs,
+                                              size_t count, fmoe_layer** made);
+/* The output plus `strength` times what expert n of a level adds with the coefficient 1; a muMoE is
+ * steered by its gate. */
+FMOE_API fmoe_status fmoe_layer_steered(const fmoe_layer* layer, size_t n, double strength,
+                                        size_t level, fmoe_layer** made);
+/* The output `head` plus `strength` times the product of `count` means, one for each expert, and the
+ * coefficients. */
+FMOE_API fmoe_status fmoe_layer_rewritten(const fmoe_layer* layer, size_t head, const double* mean,
+                                          size_t count, double strength, size_t level,
+                                          fmoe_layer** made);
+
 /* The levels of experts; 0 for a layer without coefficients. */
 FMOE_API size_t fmoe_layer_levels(const fmoe_layer* layer);
 /* [token, input] -> [token, output]. A layer that needs a routing is refused. */
