@@ -120,8 +120,11 @@ static int are(const float* y, const float* wanted, size_t count) {
 static void run_operations(void) {
   const float x[] = {9, 0, 0, 5, 5, 0};
   float y[12];
-  fmoe_expression *in, *negative, *made = NULL, *sum, *mask;
-  good(fmoe_input(0, 2, &in), "an input");
+  fmoe_expression *rows_of_any, *in, *negative, *made = NULL, *mean, *mask;
+  const size_t shape[] = {SIZE_MAX, 6}, left_out[] = {0, 1, 1, 0};
+  good(fmoe_input(0, 2, &rows_of_any), "an input");
+  good(fmoe_sized(rows_of_any, shape, 2, &in), "its size");
+  expect(fmoe_sized(rows_of_any, shape, 1, &made) == FMOE_SHAPE_ERROR, "a size of another rank");
   good(fmoe_apply("negate", in, 0, &negative), "negate");
   good(fmoe_ranked_top_k(in, negative, 3, "score", &made), "a ranked selection");
   value_of(made, x, 1, 6, y, 6);
@@ -132,32 +135,28 @@ static void run_operations(void) {
   good(fmoe_best_groups(in, 2, 1, "sum_of_two", &made), "the best group");
   value_of(made, x, 1, 6, y, 6);
   expect(are(y + 3, x + 3, 3) && y[0] == -INFINITY, "10 is more than 9");
-  good(fmoe_norm("mean", in, &sum), "a mean");
-  good(fmoe_repeat(sum, 2, &made), "a mean twice");
+  good(fmoe_norm("mean", in, &mean), "a mean");
+  good(fmoe_repeat(mean, 2, &made), "a mean twice");
   value_of(made, x, 1, 6, y, 2);
   expect(fabsf(y[0] - 19.0f / 6) < 1e-6f && y[1] == y[0], "the numbers of a repeated mean");
-  const size_t shape[] = {SIZE_MAX, 6}, left_out[] = {0, 1, 1, 0};
-  good(fmoe_sized(in, shape, 2, &made), "a size");
-  value_of(made, x, 1, 6, y, 6);
-  expect(are(y, x, 6), "a sized input is itself");
-  expect(fmoe_sized(in, shape, 1, &made) == FMOE_SHAPE_ERROR, "a size of another rank");
   good(fmoe_all_except(left_out, 2, 2, 2, &mask), "pairs left out");
   const float matrix_of_two[] = {1, 2, 3, 4};
   const size_t two[] = {2, 2};
   const fmoe_array stored = matrix((float*)matrix_of_two, two);
   fmoe_expression* weight;
   good(fmoe_constant(&stored, 0, &weight), "a constant");
-  const fmoe_expression* operands[] = {in, weight, mask};
-  good(fmoe_einsum("ti,tj,ij->tj", operands, 3, &made), "a sum without pairs");
+  const fmoe_expression* operands[] = {rows_of_any, weight, mask};
+  good(fmoe_einsum("ti,ij,ij->tj", operands, 3, &made), "a sum without pairs");
   value_of(made, (const float[]){5, 7, 11, 13}, 2, 2, y, 2);
-  expect(are(y, (const float[]){5, 14, 33, 52}, 4), "x_ti w_tj over the pairs i = j alone");
+  expect(are(y, (const float[]){5, 28, 11, 52}, 4), "x_ti w_ij over the pairs i = j alone");
   expect(fmoe_all_except(left_out, 2, 1, 2, &made) == FMOE_VALUE_ERROR, "a pair outside");
   expect(fmoe_all_except(NULL, 2, 2, 2, &made) == FMOE_VALUE_ERROR, "a list that is a null pointer");
   fmoe_expression_free(weight);
   fmoe_expression_free(mask);
-  fmoe_expression_free(sum);
+  fmoe_expression_free(mean);
   fmoe_expression_free(negative);
   fmoe_expression_free(in);
+  fmoe_expression_free(rows_of_any);
 }
 
 /* y and coefficients of a layer, all tokens at once. */
@@ -181,13 +180,14 @@ static void change_layer(void) {
   if (layer == NULL) return;
   enum { count = tokens * outputs };
   static float x[tokens * inputs], y[count], other[count], twice[count], added[count];
+  static const float nothing[count];
   for (size_t i = 0; i < sizeof x / sizeof *x; ++i) x[i] = (float)sin((double)i);
   output_of(layer, x, inputs, y, outputs);
 
   good(fmoe_layer_quantize(layer, FMOE_Q8, &changed), "quantize");
   output_of(changed, x, inputs, other, outputs);
-  const float off = most_apart(y, other, count);
-  expect(off > 0 && off < 0.05f, "weights of 8 bits are near");
+  const float off = most_apart(y, other, count), most = most_apart(y, nothing, count);
+  expect(off > 0 && off < 0.2f * most, "weights of 8 bits are near, though a token may select another expert");
   expect(fmoe_layer_quantize(changed, FMOE_Q8, &again) == FMOE_VALUE_ERROR, "quantize twice");
   expect(fmoe_layer_quantize(layer, FMOE_FLOAT32, &again) == FMOE_VALUE_ERROR, "quantize to floats");
   expect(fmoe_layer_quantize(layer, FMOE_FLOAT64, &again) == FMOE_VALUE_ERROR, "a type of no weights");
