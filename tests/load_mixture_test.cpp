@@ -391,7 +391,39 @@ TEST_CASE("a GGUF file of a model has the layer of its safetensors", "[load_mixt
     CHECK(std::ranges::equal(y, evaluate(wanted(x))));
     ++count;
   }
-  CHECK(count == 30);
+  CHECK(count == 33);
+}
+
+// Files of llama.cpp's converter have it without an ending, and those of others have one.
+TEST_CASE("a GGUF file of Hy3 has its balance by either name", "[load_mixture]") {
+  const auto from = io::gguf::read(home / "hy_v3.gguf");
+  const auto saved = [&](const std::filesystem::path& file, std::vector<std::string> balances) {
+    gguf_file f;
+    f.value("general.architecture", gguf_text, counted_text("hy_v3"));
+    f.value("hy_v3.expert_used_count", 3);
+    f.value("hy_v3.expert_weights_scale", gguf_f32, little(2.826f));
+    for (const io::array& a : from.arrays()) {
+      const std::vector<std::uint64_t> dimensions(a.shape().rbegin(), a.shape().rend());
+      const std::string bytes(reinterpret_cast<const char*>(a.bytes().data()), a.bytes().size());
+      if (a.shape().size() > 1) f.tensor(a.name(), dimensions, ggml_f32, bytes);
+      else
+        for (const std::string& name : balances) f.tensor(name, dimensions, ggml_f32, bytes);
+    }
+    put(file, f.bytes());
+    return file;
+  };
+  const temporary_folder folder;
+  const std::string bare = "blk.1.exp_probs_b", ended = "blk.1.exp_probs_b.bias";
+  const auto x =
+      io::safetensors::read(home / "hy_v3.io.safetensors").get<float, 2>("x", {all, all});
+  const auto y = [&](const char* name, std::vector<std::string> balances) {
+    return evaluate(load_mixture(saved(folder / name, std::move(balances)), 1)(x));
+  };
+  const auto wanted = evaluate(load_mixture(home / "hy_v3", 1)(x));
+  CHECK(std::ranges::equal(y("bare.gguf", {bare}), wanted));
+  CHECK(std::ranges::equal(y("ended.gguf", {ended}), wanted));
+  CHECK(!std::ranges::equal(y("none.gguf", {}), wanted));
+  CHECK(caught([&] { y("both.gguf", {bare, ended}); }).code == io::errc::extra_tensor);
 }
 
 // A GGUF file of qwen3moe or deepseek2 with this setting more, of the tensors of Qwen3-MoE.

@@ -181,7 +181,8 @@ class mixture_reader {
              {names.shared_output, names.shared_gate, names.balance, names.linear,
               names.router_bias, names.activated_bias, names.output_bias})
           count += contains(name);
-        if (names_ != nullptr && names_->activated == names.activated) {
+        if (names_ != nullptr && names_->activated == names.activated &&
+            names_->inputs_first != names.inputs_first) {
           if (has_inputs_there(names) && has_inputs_there(*names_))
             throw io::error(
                 io::errc::shape,

@@ -177,6 +177,11 @@ inline constexpr mixture_family deepseek_in_gguf{.name = "deepseek2",
                                                  .has_scale = true,
                                                  .has_balance = true,
                                                  .settings = gguf_settings};
+inline constexpr mixture_family hy_v3_in_gguf = [] {
+  mixture_family family = in_gguf("hy_v3", of_sigmoids("", {}));
+  family.tensors = hy_v3_gguf_tensors;
+  return family;
+}();
 // As llama.cpp reads them: what the file does not say to be divided by its sum is not.
 constexpr mixture_family deepseek_v3_in_gguf(std::string_view name) {
   return in_gguf(name, like_deepseek_v3("", {}, normalization::if_said));
@@ -261,6 +266,7 @@ inline constexpr mixture_family mixture_families[] = {
     in_gguf("qwen3next", like_qwen("", normalization::unless_said)),
     in_gguf("qwen35moe", like_qwen("", normalization::always)),
     in_gguf("qwen3vlmoe", like_qwen("", normalization::always)),
+    in_gguf("mellum", like_qwen("", normalization::always)),
     in_gguf("olmoe", like_qwen("", normalization::if_said)),
     in_gguf("jamba", like_qwen("", normalization::never)),
     in_gguf("hunyuan-moe", hunyuan_family),
@@ -276,6 +282,8 @@ inline constexpr mixture_family mixture_families[] = {
     limited(deepseek_v3_in_gguf("step35"), glu_limit::after_activation, 0, "swiglu_clamp_exp",
             "swiglu_clamp_shexp"),
     in_gguf("afmoe", of_sigmoids("", {})),
+    in_gguf("laguna", of_sigmoids("", {})),
+    hy_v3_in_gguf,
     in_gguf("kimi-linear", like_deepseek_v3("", {}, normalization::always)),
     in_gguf("minimax-m2", of_sigmoids("", {})),
     in_gguf("mimo2", of_sigmoids("", {})),

@@ -273,6 +273,11 @@ inline constexpr mixture_names gguf_tensors[] = {{.router = "ffn_gate_inp.weight
                                                   .shared_output = "ffn_down_shexp.weight",
                                                   .shared_gate = "ffn_gate_inp_shexp.weight"}};
 
+// llama.cpp's converter writes the balance of Hy3 by the name of the family's own, and others write
+// it by that of every family.
+inline constexpr mixture_names hy_v3_gguf_tensors[] = {
+    gguf_tensors[0], gguf_tensors[1], with_balance(gguf_tensors[0], "exp_probs_b"),
+    with_balance(gguf_tensors[1], "exp_probs_b")};
 // Of experts without a gate.
 inline constexpr mixture_names ungated_gguf_tensors[] = {{.router = "ffn_gate_inp.weight",
                                                           .activated = "ffn_up_exps.weight",
