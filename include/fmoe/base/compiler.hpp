@@ -101,6 +101,16 @@
 #endif
 #endif
 
+// Before a function that is called only where has_byte_shuffle(): FMOE_SHUFFLED_BYTES(list, places)
+// are there the bytes of a vector of 16 that stand at these places, 16 numbers of 0 to 15.
+#if FMOE_GNU && FMOE_X86_64
+#define FMOE_HAS_BYTE_SHUFFLE 1
+#define FMOE_SHUFFLES_BYTES [[gnu::target("ssse3")]]
+#define FMOE_SHUFFLED_BYTES(list, places) __builtin_ia32_pshufb128(list, places)
+#else
+#define FMOE_HAS_BYTE_SHUFFLE 0
+#endif
+
 // Ask for the line of the cache at p, which is going to be read soon, or later, or written. (They
 // are macros, as an inline function changes the registers that g++ chooses around it.)
 #if FMOE_GNU
@@ -166,6 +176,15 @@ FMOE_ALWAYS_INLINE bool ask_cpuid(unsigned leaf, unsigned part, unsigned (&words
 #else
   return __get_cpuid_count(leaf, part, &words[0], &words[1], &words[2], &words[3]) != 0;
 #endif
+}
+
+// True if the CPU has SSSE3, which is asked once.
+inline bool has_byte_shuffle() noexcept {
+  static const bool has = [] {
+    unsigned words[4];
+    return ask_cpuid(1, 0, words) && (words[2] >> 9 & 1u) != 0;
+  }();
+  return has;
 }
 
 // The kinds of registers that the system keeps for each thread, as `xgetbv` tells: bits 1 and 2 are

@@ -8,7 +8,9 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
+#include <fmoe/base/compiler.hpp>
 #include <fmoe/base/dtype.hpp>
 #include <fmoe/io/block_formats.hpp>
 #include <fmoe/io/little_endian.hpp>
@@ -66,8 +68,30 @@ inline void put_nibbles(bytes codes, unsigned half, std::int8_t* to) {
   }
 }
 
-// The same for numbers of a list of 16.
+#if FMOE_HAS_BYTE_SHUFFLE
+// put_listed of eight bytes at a time.
+FMOE_SHUFFLES_BYTES inline void put_shuffled(const std::int8_t* list, bytes codes, unsigned half,
+                                             std::int8_t* to) {
+  constexpr std::uint64_t low = 0x0f0f0f0f0f0f0f0fu;
+  using sixteen = detail::vector_of<char, 16>;
+  sixteen numbers;
+  std::memcpy(&numbers, list, 16);
+  for (unsigned i = 0; i < half; i += 8) {
+    const auto eight = load<std::uint64_t>(codes + i);
+    const detail::vector_of<std::uint64_t, 2> nibbles{eight & low, eight >> 4 & low};
+    const sixteen found = FMOE_SHUFFLED_BYTES(numbers, std::bit_cast<sixteen>(nibbles));
+    std::memcpy(to + i, &found, 8);
+    std::memcpy(to + i + half, reinterpret_cast<const char*>(&found) + 8, 8);
+  }
+}
+#endif
+
+// Writes the numbers of a list of 16 whose places are the low four bits of `half` bytes, and behind
+// them those of the high ones.
 inline void put_listed(const std::int8_t* list, bytes codes, unsigned half, std::int8_t* to) {
+#if FMOE_HAS_BYTE_SHUFFLE
+  if (detail::has_byte_shuffle()) return put_shuffled(list, codes, half, to);
+#endif
   for (unsigned i = 0; i < half; ++i) {
     to[i] = list[codes[i] & 15];
     to[i + half] = list[codes[i] >> 4];
