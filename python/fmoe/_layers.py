@@ -367,8 +367,8 @@ def load(
     mixtures and of Monet, and PEER's queries and keys, stay float32. `narrow` lets weights be rounded to a type of fewer bits than the
     file has.
 
-    With `mapped`, weights that lie in the file as the layer has them, of the same type and in the same order, stay there and take no
-    memory. The file must be left as it is while the layer lives.
+    With `mapped`, weights of the layer's type stay in the file and take no memory. Those with axes in another order are copied when their
+    elements are read, which packing a product does not. The file must be left as it is while the layer lives.
     """
     given = path_text(file, "file"), text(prefix, "prefix"), _active(active), text(type, "type"), flag(narrow, "narrow"), flag(mapped, "mapped")
     settings = texts(metadata, "metadata")

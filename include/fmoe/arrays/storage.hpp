@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,10 +25,25 @@ struct element_source {
   const void* (*read)(const void* from, void* own) = nullptr;
 };
 
+// An array that nobody writes, in another order of its axes than that of the elements.
+struct permuted_array {
+  const void* data;
+  std::shared_ptr<const void> owner;
+  std::vector<extent> shape;    // of the elements
+  std::vector<extent> strides;  // of these axes in `data`
+  extent element_bytes;
+  void (*copy)(const permuted_array& from, void* to);  // to row-major order
+
+  // Returns the distance in `data` of neighbours along the axis of this length whose neighbours
+  // have this distance in row-major order; nothing if there is no such axis.
+  std::optional<extent> stride_of(extent length, extent row_major) const;
+};
+
 // Elements, owned or borrowed, and what backends derived from them (packed panels), so that all
 // compiled calls of a layer and of its copies share one packing. What was derived from elements
 // that have been written since is dropped as soon as something is asked for again. Of unwatched
-// elements, which others may write at any time, nothing is kept.
+// elements, which others may write at any time, nothing is kept. Elements of a permuted array are
+// copied when somebody first reads them; until then they take no memory.
 class elements {
  public:
   explicit elements(extent bytes) : owned_(bytes), data_(owned_.data()), bytes_(bytes) {}
@@ -36,12 +52,22 @@ class elements {
         bytes_(bytes),
         is_borrowed_(true),
         owner_(std::move(owner)) {}
+  explicit elements(permuted_array from);
   elements(const elements& other) : elements(other.bytes_) {
-    if (bytes_ > 0) std::memcpy(data(), other.data(), bytes_);
+    if (const auto from = other.permuted(); from != nullptr) from->copy(*from, data());
+    else if (bytes_ > 0) std::memcpy(data(), other.data(), bytes_);
   }
   ~elements();
 
-  void* data() const { return data_.load(std::memory_order_relaxed); }
+  // Any thread may ask.
+  void* data() const {
+    if (is_permuted_.load(std::memory_order_acquire)) copy_permuted();
+    return address();
+  }
+  // Where the elements are, or will be when they are copied.
+  void* address() const { return data_.load(std::memory_order_relaxed); }
+  // The array that the elements are to be copied of, or null. Any thread may ask.
+  std::shared_ptr<const permuted_array> permuted() const;
   extent bytes() const { return bytes_; }
   bool is_borrowed() const { return is_borrowed_; }
 
@@ -65,7 +91,7 @@ class elements {
     if (source_.from == nullptr) return;
     const std::lock_guard lock(reading_);
     void* const now = const_cast<void*>(source_.read(source_.from.get(), owned_.data()));
-    if (now != data()) data_.store(now, std::memory_order_relaxed);
+    if (now != address()) data_.store(now, std::memory_order_relaxed);
   }
 
   template <class Make>
@@ -106,6 +132,8 @@ class elements {
   }
 
  private:
+  void copy_permuted() const;
+
   memory owned_;
   std::atomic<void*> data_;  // another place only if a source has moved
   extent bytes_;
@@ -113,6 +141,11 @@ class elements {
   std::shared_ptr<const void> owner_;  // of what is borrowed; may be null
   element_source source_;
   std::mutex reading_;  // of the source
+
+  mutable std::shared_ptr<const permuted_array> permuted_;  // until it is copied
+  mutable std::atomic<bool> is_permuted_ = false;
+  mutable std::mutex copying_;
+
   struct derivation {
     std::string key;
     std::shared_ptr<const void> made;
@@ -156,6 +189,9 @@ class storage {
   // writes a copy.
   storage(const void* borrowed, std::size_t bytes, std::shared_ptr<const void> owner)
       : elements_(std::make_shared<detail::elements>(borrowed, bytes, std::move(owner))) {}
+  // The elements of an array whose axes are in another order, which are copied when data() is
+  // first asked for.
+  explicit storage(detail::permuted_array from);
   storage(const storage& other) : elements_(other.copied()) {}
   // Elements that were lent stay where they are, and pointers to them valid.
   storage& operator=(const storage& other) {
@@ -177,12 +213,16 @@ class storage {
   }
 
   void* data() const { return elements_->data(); }
+  // The same for somebody who reads nothing there.
+  void* address() const { return elements_->address(); }
+  // The array in another order that is all there is of the elements, or null.
+  std::shared_ptr<const detail::permuted_array> permuted() const { return elements_->permuted(); }
   std::size_t size() const { return elements_->bytes(); }  // in bytes
   // Whoever has it may read the elements that the storage has now.
   std::shared_ptr<const void> holder() const { return elements_; }
   // Of two storages that borrow the same memory, too.
   bool same_elements(const storage& other) const {
-    return elements_ == other.elements_ || (data() == other.data() && size() > 0);
+    return elements_ == other.elements_ || (address() == other.address() && size() > 0);
   }
 
   // Counts the times that the elements may have been written. Any thread may ask at any time.

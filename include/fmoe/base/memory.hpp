@@ -25,21 +25,34 @@ struct free_aligned {
 class memory {
  public:
   memory() = default;
-  explicit memory(extent bytes) {
-    const bool has_huge_pages = huge_page != 0 && bytes >= huge_page;
-    const auto alignment = std::align_val_t{has_huge_pages ? huge_page : cache_line};
-    if (bytes == 0) return;
-    const extent whole = round_up(bytes, static_cast<extent>(alignment));
-    data_ = {static_cast<std::byte*>(::operator new(whole, alignment)), free_aligned{alignment}};
-    if (has_huge_pages) ask_for_huge_pages(data_.get(), whole);
-    std::memset(data_.get(), 0, whole);
-    size_ = bytes;
+  explicit memory(extent bytes) : memory(unwritten(bytes)) {
+    if (bytes > 0) std::memset(data_.get(), 0, whole(bytes));
+  }
+
+  // The same without zeros: large memory takes no pages until it is written.
+  static memory unwritten(extent bytes) {
+    memory m;
+    if (bytes == 0) return m;
+    const extent size = whole(bytes);
+    m.data_ = {static_cast<std::byte*>(::operator new(size, alignment(bytes))),
+               free_aligned{alignment(bytes)}};
+    if (has_huge_pages(bytes)) ask_for_huge_pages(m.data_.get(), size);
+    m.size_ = bytes;
+    return m;
   }
 
   std::byte* data() const { return data_.get(); }
   extent size() const { return size_; }
 
  private:
+  static bool has_huge_pages(extent bytes) { return huge_page != 0 && bytes >= huge_page; }
+  static std::align_val_t alignment(extent bytes) {
+    return std::align_val_t{has_huge_pages(bytes) ? huge_page : cache_line};
+  }
+  static extent whole(extent bytes) {
+    return round_up(bytes, static_cast<extent>(alignment(bytes)));
+  }
+
   std::unique_ptr<std::byte, free_aligned> data_;
   extent size_ = 0;
 };

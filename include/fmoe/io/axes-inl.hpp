@@ -102,26 +102,39 @@ void copy_permuted(const T* from, T* to, std::span<const extent> shape,
     }
 }
 
-// Copies elements of `size` bytes that have this shape, in the order of the labels `from`, to that
-// of the labels `to`.
-inline void copy_permuted(const void* source, void* result, extent size,
-                          std::span<const extent> given, std::string_view from,
-                          std::string_view to) {
-  std::vector<extent> shape, strides;
-  for (const char label : to) {
-    const extent axis = from.find(label);
-    shape.push_back(given[axis]);
-    strides.push_back(element_count(given.subspan(axis + 1)));
-  }
+inline void copy_permuted(const permuted_array& source, void* result) {
   const auto copy = [&]<class Bits>(Bits*) {
-    copy_permuted(static_cast<const Bits*>(source), static_cast<Bits*>(result), shape, strides);
+    copy_permuted(static_cast<const Bits*>(source.data), static_cast<Bits*>(result), source.shape,
+                  source.strides);
   };
-  switch (size) {
+  switch (source.element_bytes) {
     case 1: return copy(static_cast<std::uint8_t*>(nullptr));
     case 2: return copy(static_cast<std::uint16_t*>(nullptr));
     case 4: return copy(static_cast<std::uint32_t*>(nullptr));
     default: return copy(static_cast<std::uint64_t*>(nullptr));
   }
+}
+
+// Returns elements of `size` bytes that have this shape in the order of the labels `from`, as an
+// array in that of the labels `to`.
+inline permuted_array permuted_from(const void* source, extent size, std::span<const extent> given,
+                                    std::string_view from, std::string_view to) {
+  permuted_array result{source, nullptr, {}, {}, size, copy_permuted};
+  for (const char label : to) {
+    const extent axis = from.find(label);
+    result.shape.push_back(given[axis]);
+    result.strides.push_back(element_count(given.subspan(axis + 1)));
+  }
+  return result;
+}
+
+FMOE_INLINE any_tensor permuted_when_read(const any_tensor& t, std::string_view from,
+                                          std::string_view to) {
+  if (from == to || is_quantized_type(t.type) || t.empty() || element_count(t.shape) == 0)
+    return permuted(t, from, to);
+  permuted_array array = permuted_from(t.elements->data(), size_of(t.type), t.shape, from, to);
+  array.owner = t.elements->holder();
+  return {t.type, array.shape, std::make_shared<storage>(std::move(array))};
 }
 
 FMOE_INLINE any_tensor permuted(const any_tensor& t, std::string_view from, std::string_view to) {
@@ -138,13 +151,14 @@ FMOE_INLINE any_tensor permuted(const any_tensor& t, std::string_view from, std:
   result.elements = std::make_shared<storage>(result.numbers().bytes());
   const auto* const source = static_cast<const std::byte*>(t.elements->data());
   auto* const target = static_cast<std::byte*>(result.elements->data());
-  copy_permuted(source, target, size_of(t.type), t.shape, from, to);
+  copy_permuted(permuted_from(source, size_of(t.type), t.shape, from, to), target);
   if (is_quantized_type(t.type)) {
     const quantized_layout layout(t.type, element_count(shape), t.axis);
     std::vector<extent> scales = t.shape;
     scales[blocks] = layout.blocks;
-    copy_permuted(source + layout.first_scale(), target + layout.first_scale(), layout.scale_bytes,
-                  scales, from, to);
+    copy_permuted(
+        permuted_from(source + layout.first_scale(), layout.scale_bytes, scales, from, to),
+        target + layout.first_scale());
   }
   return result;
 }

@@ -50,6 +50,10 @@ class label_extents {
 // Returns the tensor with its axes in another order. Each text has one label for each axis.
 any_tensor permuted(const any_tensor& t, std::string_view from, std::string_view to);
 
+// The same for a tensor that nobody writes: the elements are copied when somebody first reads them
+// in this order, and products are packed without that.
+any_tensor permuted_when_read(const any_tensor& t, std::string_view from, std::string_view to);
+
 }  // namespace fmoe::io
 
 #if !defined(FMOE_SEPARATE_COMPILATION)

@@ -60,13 +60,12 @@ class dictionary_arrays {
   void rename(std::string_view old, std::string_view now) {
     if (const array* const a = find(old)) put(old, now, *a);
   }
-  // The same with the two axes in the other order.
+  // The same for a matrix whose two axes are in the other order.
   void transpose(std::string_view old, std::string_view now) {
     const array* const a = find(old);
-    if (a == nullptr || a->shape().size() != 2 || !a->number_type()) return rename(old, now);
-    if (a->is_outline())
-      put(old, now, array::outline(a->type(), {a->shape()[1], a->shape()[0]}, name(now), nullptr));
-    else put(old, now, array(permuted(numbers_of(*a), "ab", "ba")).lasting());
+    const bool is_matrix = a != nullptr && a->shape().size() == 2;
+    rename(old, now);
+    if (is_matrix) from_.transposed.insert(name(now));
   }
   // Leaves out a tensor that says nothing.
   void drop(std::string_view old) {
@@ -79,7 +78,7 @@ class dictionary_arrays {
     if (one == nullptr || encoder == nullptr || encoder->shape().size() != 2 ||
         !one->shape().empty() || !one->number_type())
       return;
-    const extent units = encoder->shape()[1];
+    const extent units = encoder->shape()[from_.transposed.contains(name("W_enc")) ? 0 : 1];
     if (one->is_outline())
       return put(old, "threshold",
                  array::outline(element_type::f32, {units}, name("threshold"), nullptr));

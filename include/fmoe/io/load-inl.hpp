@@ -60,15 +60,18 @@ class parameter_reader {
     if (replaced) return;
     read_.insert(name);
     const array& a = found->second;
-    lengths_.check(name, n.file_labels, a.shape(), from_.file);
-    const std::string flat = without_parentheses(n.file_labels);
+    const std::string labels = labels_in_file(n);
+    lengths_.check(name, labels, a.shape(), from_.file);
+    const std::string flat = without_parentheses(labels);
     const array flat_array = a.reshaped(lengths_.extents_of(flat));
     // What is written in another order needs no copy of its own before.
     const bool is_in_place = options_.mapped || a.is_lasting() || flat != n.layer_labels;
     std::optional<any_tensor> elements =
         is_in_place ? flat_array.elements_in_place(p.parameter.type()) : std::nullopt;
+    const bool lasts = elements && (options_.mapped || a.is_lasting());
     if (!elements) elements = elements_as(p.parameter.type(), flat_array, name);
-    p.parameter.assign(permuted(*elements, flat, n.layer_labels));
+    p.parameter.assign(lasts ? permuted_when_read(*elements, flat, n.layer_labels)
+                             : permuted(*elements, flat, n.layer_labels));
   }
 
   // The names that were read.
@@ -111,7 +114,13 @@ class parameter_reader {
   bool learn(const released_name& n) {
     const auto found = from_.arrays.find(options_.prefix + n.name);
     return found != from_.arrays.end() &&
-           lengths_.learn(found->first, n.file_labels, found->second.shape());
+           lengths_.learn(found->first, labels_in_file(n), found->second.shape());
+  }
+
+  std::string labels_in_file(const released_name& n) const {
+    const bool is_transposed = from_.transposed.contains(options_.prefix + n.name);
+    return is_transposed ? std::string(n.file_labels.rbegin(), n.file_labels.rend())
+                         : n.file_labels;
   }
 
   std::vector<std::string> names() const {

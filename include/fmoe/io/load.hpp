@@ -59,8 +59,9 @@ struct load_options {
   std::optional<std::size_t> active = {};  // K; `all` for ReLU without a selection
   std::optional<pointwise> activation = {};
   detail::narrowing_option narrow = io::narrowing::refuse;  // io::narrow lets F64 become float
-  // Weights that lie in the file as the layer has them stay there, and take no memory: the file is
-  // mapped, and must be left as it is while the layer lives.
+  // Weights of the layer's type stay in the file, and take no memory: the file is mapped, and must
+  // be left as it is while the layer lives. Those with axes in another order are copied when their
+  // elements are read, which packing a product does not.
   bool mapped = false;
   // Receives the names of tensors of the layer that nothing reads, which load refuses otherwise.
   std::vector<std::string>* extra = nullptr;
@@ -89,7 +90,8 @@ struct layer_arrays {
   arrays_by_name arrays;
   // All names of the file, for messages, if these are not those of the arrays.
   std::function<std::vector<std::string>()> names = {};
-  std::set<std::string> disputed = {};  // keys on whose values the metadata of its files differ
+  std::set<std::string> disputed = {};    // keys on whose values the metadata of its files differ
+  std::set<std::string> transposed = {};  // matrices with their axes in the other order
 };
 
 // Fills a layer that holds nothing. Throws missing_tensor, shape, dtype, and conflict and schema

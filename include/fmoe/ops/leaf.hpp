@@ -42,15 +42,17 @@ struct leaf_node {
   stored_numbers numbers() const {
     return {type, data == nullptr ? nullptr : data->data(), element_count(shape), axis};
   }
+  // The same where only types and sizes count; it reads no elements.
+  stored_numbers outline() const { return {type, nullptr, element_count(shape), axis}; }
   bool same_bytes(const leaf_node& o) const {
-    const extent bytes = numbers().bytes();
+    const extent bytes = outline().bytes();
     return bytes == 0 || std::memcmp(data->data(), o.data->data(), bytes) == 0;
   }
   // That it is a parameter is no part, because graph::find_inputs changes that.
   void add_to_hash(const auto& add) const {
     add(static_cast<extent>(argument));
     for (const extent e : shape) add(e);
-    if (data != nullptr && !copied) add(reinterpret_cast<std::uintptr_t>(data->data()));
+    if (data != nullptr && !copied) add(reinterpret_cast<std::uintptr_t>(data->address()));
   }
 
   static void each_operand(auto&, const auto&) {}

@@ -98,7 +98,7 @@ class cost_counter {
   // else is in the arithmetic type.
   double stored_bytes(const value& x) const {
     if (!x.leaf || element_bytes_ != 4) return element_bytes_;
-    return std::min(element_bytes_, bytes_each(program_.leaves[*x.leaf].numbers()));
+    return std::min(element_bytes_, bytes_each(program_.leaves[*x.leaf].outline()));
   }
 
   // Returns the share of a constant's rows that an operation reads: all of them, or as many as are

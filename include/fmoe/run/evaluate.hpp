@@ -153,7 +153,7 @@ inline void expects_output(const ir::graph& g, ir::node_id root, dtype type, con
   for (const ir::node_id id : g.ids())
     if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
       expects<value_error>(
-          !overlap(y, {l->data->data(), l->type, 1, {element_count(l->shape)}, {1}}),
+          !overlap(y, {l->data->address(), l->type, 1, {element_count(l->shape)}, {1}}),
           "[evaluate] the output overlaps an operand");
 }
 

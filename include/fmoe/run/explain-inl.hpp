@@ -23,7 +23,7 @@ inline extent weight_bytes(const planner::program& p) {
     const ir::leaf_node& l = p.leaves[*v.leaf];
     if (l.data == nullptr || std::ranges::count(seen, l.data.get()) != 0) continue;
     seen.push_back(l.data.get());
-    n += l.numbers().bytes();
+    n += l.outline().bytes();
   }
   return n;
 }

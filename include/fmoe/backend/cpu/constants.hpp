@@ -28,6 +28,7 @@ class constants {
         tables_(p.storages.size()),
         narrow_(p.storages.size()),
         widens_(p.storages.size()),
+        reads_(p.storages.size()),
         types_(p.weights.size()),
         panels_(p.weights.size()),
         kept_(p.storages.size()),
@@ -42,7 +43,8 @@ class constants {
       origins_[s] = leaves[row.source];
       narrow_[s] = is_narrow(origins_[s], row);
       widens_[s] = is_widened(origins_[s], row);
-      if (is_read(row) && !widens_[s]) copies_[s] = std::make_shared<storage>(0);
+      reads_[s] = is_read(row);
+      if (reads_[s] && !widens_[s]) copies_[s] = std::make_shared<storage>(0);
       read_leaf(s, leaves[row.source]);
     }
   }
@@ -50,6 +52,7 @@ class constants {
   // Reads a leaf, or reads it again. What was packed from it is as it was.
   void read_leaf(extent s, const ir::leaf_node& l) {
     origins_[s].data = l.may_change && copies_[s] != nullptr ? copied(s, l) : l.data;
+    if (!reads_[s]) return;
     if (l.type == dtype_of<T>) leaves_[s] = static_cast<const T*>(origins_[s].data->data());
     if (widens_[s]) widen_leaf(s, l);
     tables_[s] = narrow_[s] ? weight_table<T>{&stored_as(l.type), origins_[s].numbers()}
@@ -130,6 +133,7 @@ class constants {
     const dtype stored = type_of_panels(p, weight, l);
     if (l.parameter && key.empty()) key = of_leaf(name_of(stored) + (' ' + text(weight)), l);
     const auto fill = [&](void* to) {
+      if (stored == l.type && pack_permuted(weight, l, threads, *static_cast<memory*>(to))) return;
       const memory wide = stored == l.type ? memory() : widened(l);
       const stored_numbers from =
           stored == l.type ? l.numbers() : stored_numbers{stored, wide.data(), 0, {}};
@@ -198,7 +202,7 @@ class constants {
 
   // A copy of a leaf that others may write while steps read it.
   FMOE_COLD const std::shared_ptr<storage>& copied(extent s, const ir::leaf_node& l) {
-    const extent bytes = l.numbers().bytes();
+    const extent bytes = l.outline().bytes();
     std::shared_ptr<storage>& copy = copies_[s];
     if (copy->size() != bytes) copy = std::make_shared<storage>(bytes);
     if (bytes > 0)
@@ -259,6 +263,29 @@ class constants {
     as.pack(from, threads, panel_bytes(w, as), block.data());
   }
 
+  // Packs elements that lie in another order of axes where they lie. Returns false if they do not,
+  // or if the weight has other axes than they.
+  FMOE_COLD static bool pack_permuted(const packed_weight& w, const ir::leaf_node& l,
+                                      extent threads, memory& block) {
+    const auto from = l.data->permuted();
+    if (from == nullptr || from->element_bytes != size_of(l.type)) return false;
+    bool fits = true;
+    const auto offsets_in = [&](vector<axis_stride> axes) {
+      for (axis_stride& a : axes) {
+        const auto stride = from->stride_of(a.length, a.stride);
+        fits = fits && stride;
+        a.stride = stride.value_or(0);
+      }
+      return offsets(axes);
+    };
+    const auto depth = offsets_in(w.depth), columns = offsets_in(w.columns),
+               batch = offsets_in(w.batch);
+    if (fits)
+      pack_into(w, {{l.type, from->data, 0, {}}, depth, columns, batch, w.rounding}, threads,
+                block);
+    return fits;
+  }
+
   FMOE_COLD void fill_screened(extent w, const ir::leaf_node& l, extent threads,
                                screened_weights<Arch>& to) const {
     const vector<extent>&k = places_[w].depth, &n = places_[w].columns;
@@ -290,6 +317,7 @@ class constants {
   vector<weight_table<T>> tables_;  // by storage, so that a call reads one line of the cache
   vector<bool> narrow_;  // by storage: only panels and tables read it, in its 16 or 8 bits
   vector<bool> widens_;  // by storage: steps read a copy in the arithmetic type
+  vector<bool> reads_;   // by storage: steps read the leaf or a copy, and not panels alone
   vector<const stored_weights<T>*> types_;  // by weight: of what its panels hold
   vector<gemm_panels<T>> panels_;
   vector<std::shared_ptr<const void>> kept_;  // by storage: widened leaves

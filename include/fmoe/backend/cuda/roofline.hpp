@@ -49,7 +49,7 @@ class roofline {
         element_bytes_(static_cast<double>(element_bytes)) {
     for (const storage_row& row : p.storages)
       bytes_.push_back(row.where == storage_row::kind::leaf
-                           ? std::min(bytes_each(leaves[row.source].numbers()), element_bytes_)
+                           ? std::min(bytes_each(leaves[row.source].outline()), element_bytes_)
                            : element_bytes_);
     for (const stage& stage : p.stages) {
       const double tokens = static_cast<double>(std::max<extent>(1, p.token_count));

@@ -46,7 +46,7 @@ class prediction {
         threads_(threads) {
     for (const storage_row& row : p.storages) {
       const bool is_leaf = row.where == storage_row::kind::leaf;
-      bytes_.push_back(is_leaf ? std::min(bytes_each(leaves[row.source].numbers()), element_bytes_)
+      bytes_.push_back(is_leaf ? std::min(bytes_each(leaves[row.source].outline()), element_bytes_)
                                : element_bytes_);
     }
     weights_ = weights_of(p.steps);
