@@ -252,6 +252,12 @@ fmoe_status fmoe_top_p(const fmoe_expression* scores, double mass, const char* w
 fmoe_status fmoe_nonzeros(const fmoe_expression* scores, fmoe_expression** made) {
   return fmoe::c::making(made, [&] { return fmoe::dynamic::nonzeros(fmoe::c::hidden(scores)); });
 }
+fmoe_status fmoe_jump_relu(const fmoe_expression* scores, const fmoe_expression* thresholds,
+                           fmoe_expression** made) {
+  return fmoe::c::making(made, [&] {
+    return fmoe::dynamic::jump_relu(fmoe::c::hidden(scores), fmoe::c::hidden(thresholds));
+  });
+}
 fmoe_status fmoe_expert_choice(const fmoe_expression* scores, const fmoe_expression* ranked,
                                const char* weights, size_t capacity, double factor,
                                fmoe_expression** made) {

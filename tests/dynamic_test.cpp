@@ -74,6 +74,7 @@ TEST_CASE("dynamic operations are the typed ones", "[dynamic]") {
   CHECK(same(dynamic::top_k(X, all), top_k(x, all)));
   CHECK(same(dynamic::top_p(X, 0.6, weighting::score), top_p(x, 0.6, weighting::score)));
   CHECK(same(dynamic::nonzeros(X), nonzeros(x)));
+  CHECK(same(dynamic::jump_relu(X, B), jump_relu(x, b)));
   CHECK(same(dynamic::expert_choice(X, W, weighting::softmax, 2),
              expert_choice(x, w, weighting::softmax, 2)));
   CHECK(same(dynamic::product_top_k(K, 4, 4), product_top_k(keys, 4, 4)));

@@ -35,6 +35,11 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<
   for (const auto w : {weighting::softmax, weighting::one, weighting::relu})
     CHECK(same(top_k(relu(einsum<"ti,in->tn">(x, gate) + bias), k, w)));
   CHECK(same(top_k(einsum<"ti,in->tn">(x, gate) + bias, k, weighting::softmax)));
+  for (const float size : {0.f, 0.3f, 3.f}) {  // of thresholds, some of which are below 0
+    const auto threshold = random<parameter<float, 1>>({n}, 4, size);
+    CHECK(same(jump_relu(relu(einsum<"ti,in->tn">(x, gate)), threshold)));
+    CHECK(same(jump_relu(relu(einsum<"ti,in->tn">(x, gate) + bias), threshold)));
+  }
 }
 
 template <class Weights>

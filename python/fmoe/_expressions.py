@@ -193,6 +193,15 @@ def nonzeros(scores: Any) -> Expression:
     return _core.nonzeros(expression(scores))
 
 
+def jump_relu(scores: Any, thresholds: Any) -> Expression:
+    """The scores that are above their thresholds, a number for each column, and 0 elsewhere: JumpReLU (Rajamanoharan et al. 2024).
+
+    A contraction over the last axis visits the others alone, and behind relu of a large product most scores are not made in full. NaN
+    stays. Gradients hold the thresholds constant.
+    """
+    return _core.jump_relu(expression(scores), expression(thresholds))
+
+
 def expert_choice(scores: Any, ranked: Any, weights: str, capacity: int | None = None, factor: float = 2) -> Expression:
     """[t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its column; by default T factor / n."""
     most = count_or_none(capacity, "capacity")

@@ -137,6 +137,7 @@ void bind_operations(nb::module_& m) {
       },
       "scores"_a, "mass"_a, "weights"_a);
   m.def("nonzeros", &dynamic::nonzeros, "scores"_a);
+  m.def("jump_relu", &dynamic::jump_relu, "scores"_a, "thresholds"_a);
   m.def(
       "expert_choice",
       [](const expression& scores, const expression& ranked, text weights,

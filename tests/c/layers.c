@@ -139,6 +139,16 @@ static void run_operations(void) {
   good(fmoe_repeat(mean, 2, &made), "a mean twice");
   value_of(made, x, 1, 6, y, 2);
   expect(fabsf(y[0] - 19.0f / 6) < 1e-6f && y[1] == y[0], "the numbers of a repeated mean");
+  const float bounds[] = {5, 5, 5, 5, 4, -1};
+  const size_t six[] = {6};
+  const fmoe_array of_columns = {(float*)bounds, FMOE_FLOAT32, 1, six, NULL};
+  fmoe_expression* thresholds;
+  good(fmoe_constant(&of_columns, 0, &thresholds), "thresholds");
+  good(fmoe_jump_relu(in, thresholds, &made), "a JumpReLU");
+  value_of(made, x, 1, 6, y, 6);
+  expect(are(y, (const float[]){9, 0, 0, 0, 5, 0}, 6), "what is above its threshold");
+  expect(fmoe_jump_relu(thresholds, in, &made) == FMOE_SHAPE_ERROR, "thresholds of more axes");
+  fmoe_expression_free(thresholds);
   good(fmoe_all_except(left_out, 2, 2, 2, &mask), "pairs left out");
   const float matrix_of_two[] = {1, 2, 3, 4};
   const size_t two[] = {2, 2};

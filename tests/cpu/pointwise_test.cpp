@@ -291,8 +291,9 @@ TEMPLATE_TEST_CASE("two operands are joined tile by tile, or with a row that rep
   const extent rows = 3, ldc = 40;
   for (const extent ldo : std::initializer_list<extent>{0, 38})
     for (extent columns = 0; columns < 37; ++columns)
-      for (const auto what : {pass_kind::add, pass_kind::multiply, pass_kind::divide,
-                              pass_kind::max, pass_kind::min, pass_kind::keep, pass_kind::drop}) {
+      for (const auto what :
+           {pass_kind::add, pass_kind::multiply, pass_kind::divide, pass_kind::max, pass_kind::min,
+            pass_kind::keep, pass_kind::drop, pass_kind::above}) {
         std::vector<T> c(rows * ldc + 1), expected,
             other(1 + (ldo == 0 ? columns : 2 * ldo + columns));
         for (auto* v : {&c, &other})
@@ -310,6 +311,7 @@ TEMPLATE_TEST_CASE("two operands are joined tile by tile, or with a row that rep
               case pass_kind::min: e = std::min(e, o); break;
               case pass_kind::keep: e = o > 0 ? e : 0; break;
               case pass_kind::drop: e = o > 0 ? 0 : e; break;
+              case pass_kind::above: e = e > o ? e : 0; break;
               case pass_kind::map: break;
             }
           }
@@ -336,6 +338,8 @@ TEMPLATE_TEST_CASE("NaN in either operand", "[cpu][pointwise]", float, double) {
   CHECK(of(pass_kind::keep, nan, 0) == 0);
   CHECK(of(pass_kind::keep, 1, nan) == 0);
   CHECK(of(pass_kind::drop, 1, nan) == 1);
+  CHECK(std::isnan(of(pass_kind::above, nan, 1)));
+  CHECK(of(pass_kind::above, 1, nan) == 0);
 }
 
 }  // namespace

@@ -67,6 +67,8 @@ step.refresh();
 [] { dynamic::expert_choice(zeros({4, 2, 8}), zeros({4, 8}), weighting::softmax); }},
 {R"([top_k] scores and what ranks them have the same axes)", "Each score has one number that ranks it.", "Pass two expressions of one shape.",
 [] { dynamic::top_k(zeros({4, 8}), zeros({8}), 2); }},
+{R"([jump_relu] the thresholds have the last axes of the scores)", "There is a threshold for each column, or for each number, and the thresholds have more axes than the scores, or none.", "Pass a number for each column.",
+[] { dynamic::jump_relu(zeros({8}), zeros({4, 8})); }},
 {R"([product_top_k] the scores are [token, ..., 2, s])", "The last two axes are two lists of s scores each.", "Pass the scores of both halves of the keys, beside each other.",
 [] { dynamic::product_top_k(zeros({4, 8}), 2, 2); }},
 {R"([repeat] a result has at most 8 axes)", "The operand has 8 axes already, and `repeat` adds one.", "Repeat an expression of fewer axes.",

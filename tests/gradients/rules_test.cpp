@@ -57,7 +57,7 @@ TEST_CASE("the gradients of functions of one number are those of differences", "
 
 TEST_CASE("the gradients of functions of two numbers are those of differences", "[gradients]") {
   using enum pass_kind;
-  for (const auto what : {add, divide, max, min, keep, drop})
+  for (const auto what : {add, divide, max, min, keep, drop, above})
     for (const std::vector<extent>& shape : {std::vector<extent>{5, 6}, {6}}) {
       INFO(name_of(what) << " of rank " << shape.size());
       random_graph g;

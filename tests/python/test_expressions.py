@@ -114,6 +114,13 @@ def test_selections():
     close(np.take_along_axis(by, least, 1), shares / shares.sum(1, keepdims=True))
 
 
+def test_jump_relu():
+    thresholds = np.abs(x[0])
+    close(fmoe.evaluate(fmoe.jump_relu(x, thresholds)), np.where(x > thresholds, x, 0))
+    with pytest.raises(fmoe.ShapeError, match="thresholds"):
+        fmoe.jump_relu(thresholds, x)
+
+
 def test_doubles_stay_doubles():
     made = fmoe.evaluate(fmoe.einsum("ti,io->to", x.astype(np.float64), w))
     assert made.dtype == np.float64

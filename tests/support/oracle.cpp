@@ -143,6 +143,7 @@ class node_values {
       case pass_kind::min: return any_nan ? x + y : std::min(x, y);
       case pass_kind::keep: return y > 0 ? x : 0;
       case pass_kind::drop: return y > 0 ? 0 : x;
+      case pass_kind::above: return std::isnan(x) || x > y ? x : 0;
       case pass_kind::map:
       case pass_kind::multiply: break;  // nodes of other kinds
     }

@@ -194,8 +194,8 @@ class random_expression {
           made_.map(pointwise::shift, 0.5, made_.map(pointwise::sigmoid, 0, right));
       put(made_.divide(left, divisor), e.axes, 2 * e.bound);
     } else if (exact_) {  // otherwise rounding would change the sign of a condition
-      put(made_.join(chance(50) ? pass_kind::keep : pass_kind::drop, e.id, other.id), e.axes,
-          e.bound);
+      const pass_kind others = chance(50) ? pass_kind::drop : pass_kind::above;
+      put(made_.join(chance(40) ? pass_kind::keep : others, e.id, other.id), e.axes, e.bound);
     }
   }
 

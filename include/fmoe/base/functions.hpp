@@ -143,14 +143,15 @@ enum class pass_kind : std::uint8_t {
   divide,  // x / o
   max,
   min,
-  keep,  // x where o > 0, else 0
-  drop,  // 0 where o > 0, else x
+  keep,   // x where o > 0, else 0
+  drop,   // 0 where o > 0, else x
+  above,  // x where x > o, else 0; NaN in x stays
 };
 
 constexpr const char* name_of(pass_kind k) {
-  constexpr std::array names{"map", "add", "multiply", "divide",
-                             "max", "min", "where",    "where not"};
-  static_assert(names.size() == static_cast<extent>(pass_kind::drop) + 1);
+  constexpr std::array names{"map", "add",   "multiply",  "divide", "max",
+                             "min", "where", "where not", "above"};
+  static_assert(names.size() == static_cast<extent>(pass_kind::above) + 1);
   return names[static_cast<extent>(k)];
 }
 constexpr const char* sign_of(pass_kind k) {

@@ -224,6 +224,7 @@ class pointwise_functions {
     if constexpr (What == pass_kind::min) return N::select((x < o) | N::is_nan(x), x, o);
     if constexpr (What == pass_kind::keep) return N::select(o > zero, x, zero);
     if constexpr (What == pass_kind::drop) return N::select(o > zero, zero, x);
+    if constexpr (What == pass_kind::above) return N::select((x > o) | N::is_nan(x), x, zero);
   }
 };
 

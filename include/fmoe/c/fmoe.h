@@ -135,6 +135,9 @@ FMOE_API fmoe_status fmoe_ranked_top_k(const fmoe_expression* scores, const fmoe
 FMOE_API fmoe_status fmoe_top_p(const fmoe_expression* scores, double mass, const char* weights,
                                 fmoe_expression** made);
 FMOE_API fmoe_status fmoe_nonzeros(const fmoe_expression* scores, fmoe_expression** made);
+/* The scores above their thresholds, a number for each column, and 0 elsewhere (JumpReLU). */
+FMOE_API fmoe_status fmoe_jump_relu(const fmoe_expression* scores,
+                                    const fmoe_expression* thresholds, fmoe_expression** made);
 /* `capacity` tokens of each expert; 0: tokens times factor over experts. */
 FMOE_API fmoe_status fmoe_expert_choice(const fmoe_expression* scores,
                                         const fmoe_expression* ranked, const char* weights,

@@ -119,6 +119,11 @@ FMOE_INLINE dynamic::expression drop(const dynamic::expression& e,
   return of_two(e, where, [](ir::graph& g, ir::node_id x, ir::node_id w) { return g.drop(x, w); });
 }
 
+FMOE_INLINE dynamic::expression above(const dynamic::expression& e,
+                                      const dynamic::expression& bound) {
+  return of_two(e, bound, [](ir::graph& g, ir::node_id x, ir::node_id b) { return g.above(x, b); });
+}
+
 }  // namespace fmoe::detail
 
 namespace fmoe::dynamic {
@@ -255,6 +260,11 @@ FMOE_INLINE expression top_p(const expression& scores, double mass, weighting we
 FMOE_INLINE expression nonzeros(const expression& scores) {
   detail::expects_last_axis("nonzeros", scores);
   return detail::selected({detail::selection_rule::kind::nonzero}, scores, scores.rank());
+}
+FMOE_INLINE expression jump_relu(const expression& scores, const expression& thresholds) {
+  detail::expects<shape_error>(thresholds.rank() >= 1 && thresholds.rank() <= scores.rank(),
+                               "[jump_relu] the thresholds have the last axes of the scores");
+  return nonzeros(detail::above(scores, thresholds));
 }
 FMOE_INLINE expression expert_choice(const expression& scores, const expression& ranked,
                                      weighting weights, std::size_t capacity, double factor) {

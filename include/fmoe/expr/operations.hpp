@@ -61,6 +61,7 @@ expression top_k(const expression& scores, const expression& ranked, std::size_t
                  weighting weights = weighting::score);
 expression top_p(const expression& scores, double mass, weighting weights);
 expression nonzeros(const expression& scores);
+expression jump_relu(const expression& scores, const expression& thresholds);
 expression expert_choice(const expression& scores, const expression& ranked, weighting weights,
                          std::size_t capacity = all, double factor = 2);
 expression product_top_k(const expression& scores, std::size_t k, std::size_t each,
@@ -96,6 +97,7 @@ dynamic::expression concatenation(std::initializer_list<listed_operand> parts, e
 
 dynamic::expression apply(std::shared_ptr<const own_function> fn, const dynamic::expression& e);
 dynamic::expression drop(const dynamic::expression& e, const dynamic::expression& where);
+dynamic::expression above(const dynamic::expression& e, const dynamic::expression& bound);
 
 }  // namespace fmoe::detail
 

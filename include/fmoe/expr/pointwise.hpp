@@ -225,6 +225,12 @@ auto multiply_if(bool condition, const A& a, const B& b) {
 
 namespace detail {
 
+// Returns e where it is above its bound, else 0; NaN stays.
+template <operand E, operand B>
+auto raised_above(const E& e, const B& bound) {
+  return typed<expression_t<E>::rank>(detail::above, e, bound);
+}
+
 // Returns numbers for zero_if that are above 0 where those of e, which are floats, are 0 or more.
 auto at_least_0(const operand auto& e) {
   return e + static_cast<double>(std::numeric_limits<float>::denorm_min());

@@ -80,6 +80,18 @@ auto nonzeros(const E& scores) {
   return detail::typed<expression_t<E>::rank>(dynamic::nonzeros, scores);
 }
 
+// The scores that are above their thresholds, a number for each column, and 0 elsewhere: JumpReLU
+// (Rajamanoharan et al. 2024, Jumping Ahead). A contraction over the last axis visits the others
+// alone. NaN stays. Gradients hold the thresholds constant.
+//
+//   const auto z = jump_relu(relu(einsum<"ti,ih->th">(x, w)), threshold);
+template <operand E, operand B>
+auto jump_relu(const E& scores, const B& thresholds) {
+  static_assert(expression_t<B>::rank >= 1 && expression_t<B>::rank <= expression_t<E>::rank,
+                "jump_relu: the thresholds have the last axes of the scores");
+  return detail::typed<expression_t<E>::rank>(dynamic::jump_relu, scores, thresholds);
+}
+
 // [t, n] -> [t, n]: each expert keeps the `capacity` tokens that `ranked` has greatest in its
 // column (of equal ones the earlier token, NaN greatest), max(1, min(T, floor(T factor / n))) of T
 // tokens if that is `all`; then each token's scores are weighted. Here alone rows depend on each

@@ -62,9 +62,10 @@ struct sparse_mlp {
         add_bias(multiply_if(!magnitude_scale.empty(), p, exp(as_expression(magnitude_scale))),
                  magnitude_bias);
     const auto units = multiply_if(in_decoder_norms, magnitudes, norm(row_norm::l2, decoder));
+    const auto acted = choose(of_absolute_values, units, apply(activation, units));
     const auto jumped =
-        zero_if(!threshold.empty(), choose(of_absolute_values, units, apply(activation, units)),
-                detail::at_least_0(threshold - units));
+        choose(jumps(), detail::raised_above(relu(units), threshold),
+               zero_if(!threshold.empty(), acted, detail::at_least_0(threshold - units)));
     const auto z = zero_if(!gate_bias.empty(), jumped, detail::at_least_0(-(p + gate_bias)));
     const auto greatest =
         choose(of_absolute_values, top_k(z, abs(z), active),
@@ -146,6 +147,10 @@ struct sparse_mlp {
   // True if a threshold or a gate alone says which units are 0. They are most of them, so that y
   // reads the decoder's rows of the others.
   bool keeps_few() const { return active == all && !(threshold.empty() && gate_bias.empty()); }
+  // True if what is above its threshold stays: act is ReLU.
+  bool jumps() const {
+    return !threshold.empty() && activation == pointwise::relu && !of_absolute_values;
+  }
   bool is_centred() const { return scaling == row_scaling::layer_norm; }
   bool is_scaled_back() const { return scaling != row_scaling::none && scales_back; }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Join: two operands, element by element: a sum, a quotient, the greater or the lesser one, or one
-// of them where the other is above 0. A product is an einsum. The right operand may have fewer
-// axes, which are the last ones of the left one; it is repeated along the others.
+// of them where the other is above 0 or below it. A product is an einsum. The right operand may
+// have fewer axes, which are the last ones of the left one; it is repeated along the others.
 #pragma once
 
 #include <string>
@@ -80,6 +80,8 @@ struct join_node {
         return;
       case pass_kind::keep: return to.give(left, keep(g, c, right));
       case pass_kind::drop: return to.give(left, g.drop(c, right));
+      // The bound is held constant.
+      case pass_kind::above: return to.give(left, keep(g, c, g.map(pointwise::abs, 0, y)));
       case pass_kind::map:
       case pass_kind::multiply: return;  // nodes of other kinds
     }

@@ -10,7 +10,13 @@
 
 namespace fmoe::plan {
 
-struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
+// The entries for which a token's scratch has room. How many are not 0 is not known: a row with
+// more candidates than a few in a hundred is computed in full.
+constexpr extent screened_entries(const selection_rule& rule, extent keep, extent columns) {
+  return rule.what == selection_rule::kind::nonzero ? columns / 64 + 1 : keep;
+}
+
+struct screen_step {  // the k greatest, or all but 0, of a[t, K] w[K, N] after the passes
   std::string text;
   selection_rule rule{};
   view a, selection, scratch;
@@ -27,7 +33,10 @@ struct screen_step {  // the k greatest of a[t, K] w[K, N] after the passes
     to.write(selection);
   }
   void describe(auto& text_of, const auto&) const {
-    text_of << "  " << keep << " of " << N << ", scores in 16 bits, survivors in full";
+    text_of << "  ";
+    if (rule.what == selection_rule::kind::nonzero) text_of << "all but 0";
+    else text_of << keep;
+    text_of << " of " << N << ", scores in 16 bits, survivors in full";
   }
 };
 

@@ -8,25 +8,38 @@
 
 namespace fmoe::plan {
 
-// True if x <= y gives f(x) <= f(y), also as floating-point numbers.
+// True if x <= y gives f(x) <= f(y), also as floating-point numbers. What sets all to 0 that is not
+// above a bound does so for numbers of 0 or more.
 inline bool is_monotone(const planner::program& p, const planner::operation& o) {
-  return std::ranges::all_of(o.passes, [&](const planner::pass& s) {
-    if (s.what == pass_kind::map) return s.f == number_function{pointwise::relu};
-    return s.what == pass_kind::add && p[s.other].is_constant() &&
-           p[s.other].size() == p[o.out.value].size();
-  });
+  bool is_positive = false;
+  for (const planner::pass& s : o.passes) {
+    const bool is_relu = s.what == pass_kind::map && s.f == number_function{pointwise::relu};
+    const bool by_column = s.what != pass_kind::map && p[s.other].is_constant() &&
+                           p[s.other].size() == p[o.out.value].size();
+    const bool bounds = s.what == pass_kind::above && by_column && is_positive;
+    if (!is_relu && !bounds && !(s.what == pass_kind::add && by_column)) return false;
+    is_positive = is_relu || bounds;
+  }
+  return true;
+}
+
+// True if the operation's last pass sets to 0 what is not above a bound.
+inline bool is_bounded(const planner::operation& o) {
+  return !o.passes.empty() && o.passes.back().what == pass_kind::above;
 }
 
 inline bool is_screened(const planner::program& p, const planner::operation& select,
-                        const planner::operation& product) {
+                        const planner::operation& product, const planner::kernel_facts& kernels) {
   // The bound of the error is proven up to this depth.
   constexpr extent most_depth = extent{1} << 22;
   if (!planner::is<planner::gemm_op>(product)) return false;
   const selection_rule& rule = planner::as<planner::select_op>(select).rule;
   const bool is_plain_top_k =
       rule.what == selection_rule::kind::top_k && rule.weights != weighting::softmax_of_all;
+  const bool is_thresholded =
+      rule.what == selection_rule::kind::nonzero && is_bounded(product) && kernels.screens_nonzeros;
   const bool is_alone = product.start == planner::value_id::none && !product.in_group();
-  if (!is_plain_top_k || !is_alone || select.in.size() > 1) return false;
+  if (!(is_plain_top_k || is_thresholded) || !is_alone || select.in.size() > 1) return false;
   const planner::use &x = product.in[0], &w = product.in[1];
   const bool makes_row = product.out.labels.size() == 1 && !has(x.labels, product.out.labels[0]);
   const bool reads_parameter = p[w.value].parameter && p[w.value].leaf;
@@ -37,7 +50,7 @@ inline bool is_screened(const planner::program& p, const planner::operation& sel
   // With less to leave out, bounds and candidates take what the products save.
   constexpr extent least_columns = 1024, least_depth = 64, columns_a_kept = 64;
   const bool is_large = columns >= least_columns && depth >= least_depth && depth < most_depth;
-  const bool keeps_few = keep > 0 && keep * columns_a_kept <= columns;
+  const bool keeps_few = is_thresholded || (keep > 0 && keep * columns_a_kept <= columns);
   return is_large && keeps_few;
 }
 
@@ -55,12 +68,15 @@ inline void screen(planner::program& p, const planner::plan_options& o, extent t
     if (!maker || !is_only_here) continue;
     if (index.stage(*maker) != index.stage(i)) continue;
     const planner::operation& product = p.operations[*maker];
-    if (!is_screened(p, select, product)) continue;
+    if (!is_screened(p, select, product, o.kernels)) continue;
     if (rounding_of(p, o, product) != row_rounding::none) continue;
+    const selection_rule rule = planner::as<planner::select_op>(select).rule;
+    const extent columns = p[scores].size();
     planner::value scratch;
-    scratch.shape = {o.kernels.screen_size(p[product.in[0].value].size(), p[scores].size(),
-                                           p[select.out.value].keep, tokens)};
-    select.what = planner::screen_op{planner::as<planner::select_op>(select).rule};
+    scratch.shape = {
+        o.kernels.screen_size(p[product.in[0].value].size(), columns,
+                              screened_entries(rule, p[select.out.value].keep, columns), tokens)};
+    select.what = planner::screen_op{rule};
     select.passes = product.passes;
     select.in = {product.in[0], product.in[1], {p.add(std::move(scratch)), "s"}};
     p.take(*maker);

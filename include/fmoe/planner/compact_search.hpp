@@ -217,7 +217,8 @@ class compact_search : protected compact_axes {
         case pass_kind::multiply: zero = (zero || other) && !(sums && other_sums); break;
         case pass_kind::divide:
         case pass_kind::keep:
-        case pass_kind::drop: zero = zero && !other_sums; break;
+        case pass_kind::drop:
+        case pass_kind::above: zero = zero && !other_sums; break;
       }
     }
     return zero;

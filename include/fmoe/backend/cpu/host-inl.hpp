@@ -43,6 +43,10 @@ class host_backend final : public backend {
     vector<std::string> seconds;
     for (const double of : times.of_steps()) seconds.push_back(detail::time_text(of));
     const plan_printer printed(p, seconds);
+    const auto tells_bounds = [](const step& s) {
+      const auto* const screen = get_if<screen_step>(&s);
+      return screen != nullptr && screen->rule.what == selection_rule::kind::top_k;
+    };
     const extent kib = divide_up(p.arena * work.how.element_bytes, 1024);
     return {.layout = "tile of " + std::to_string(p.tile) + " tokens, arena " +
                       std::to_string(kib) + " KiB",
@@ -51,7 +55,7 @@ class host_backend final : public backend {
             .seconds = times.seconds(),
             .packed = kernels_.packed_bytes(p, work.program.leaves),
             .call = kernels_.call_bytes(p, work.threads),
-            .tells_bounds = p.has<screen_step>()};
+            .tells_bounds = std::ranges::any_of(p.steps, tells_bounds)};
   }
 
   dtype type_;

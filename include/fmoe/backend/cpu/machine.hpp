@@ -26,6 +26,7 @@ planner::kernel_facts kernel_facts_of() {
   planner::kernel_facts f{.panel = panel_width<T, Arch>,
                           .samples_kept = true,
                           .compacts = true,
+                          .screens_nonzeros = true,
                           .selection_size = &top_k_state_size<T, Arch>};
   if (std::is_same_v<T, float>)
     f.screen_size = [](extent depth, extent, extent keep, extent tokens) {

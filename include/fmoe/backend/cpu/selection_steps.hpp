@@ -166,8 +166,8 @@ class selection_steps : protected operands<T, Arch> {
         for (extent i = 0; i < count; ++i)
           finish(s.epilogues, f, scores + i, 0, 0, 1, columns[i], 1);
       };
-      screening<Arch>(constants_.screened(s.weight), s.keep, std::min(s.keep, f.bound->keep),
-                      s.rule, plan_.sum_block, passes, passes_at)
+      screening<Arch>(constants_.screened(s.weight), s.keep, screened_entries(s.rule, s.keep, s.N),
+                      std::min(s.keep, f.bound->keep), s.rule, plan_.sum_block, passes, passes_at)
           .run(a.data, a.stride, f.count, scratch.data, scratch.stride, selection.data,
                selection.stride, f.next, sharing(f), f.bound->bounds);
     }

@@ -68,6 +68,7 @@ inline double joined(pass_kind what, double x, double o) {
     case pass_kind::min: return std::isnan(x) || x < o ? x : o;
     case pass_kind::keep: return o > 0 ? x : 0;
     case pass_kind::drop: return o > 0 ? 0 : x;
+    case pass_kind::above: return std::isnan(x) || x > o ? x : 0;
   }
   return x;
 }

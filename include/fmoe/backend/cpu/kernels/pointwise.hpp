@@ -119,6 +119,7 @@ FMOE_NOINLINE void join(pass_kind what, T* c, extent ldc, extent rows, extent co
     case pass_kind::min: return run.template operator()<pass_kind::min>();
     case pass_kind::keep: return run.template operator()<pass_kind::keep>();
     case pass_kind::drop: return run.template operator()<pass_kind::drop>();
+    case pass_kind::above: return run.template operator()<pass_kind::above>();
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Selects the k greatest of f(x G), exactly, but reads most of G in 16 bits, or in 8. It computes
-// scores from integers with a bound of their error; the columns that may be among the k best
-// are scored again in float as gemm does. docs/screening.md proves the bound.
+// Selects the k greatest of f(x G), or all but 0, exactly, but reads most of G in 16 bits, or in 8.
+// It computes scores from integers with a bound of their error; the columns that may be among the k
+// best, or may not be 0, are scored again in float as gemm does. docs/screening.md proves the
+// bound.
 #pragma once
 
 #include <algorithm>
@@ -67,11 +68,13 @@ class screening {
   static constexpr extent width = lanes<float, Arch>;
 
  public:
-  // Rows and states have room for `room` entries, of which `keep` are kept.
-  screening(const screened_weights<Arch>& w, extent room, extent keep, const selection_rule& rule,
-            extent block, score_passes finish, selected_passes finish_at)
+  // States have room for `room` entries, of which `keep` are kept, and scratch for `entries`.
+  screening(const screened_weights<Arch>& w, extent room, extent entries, extent keep,
+            const selection_rule& rule, extent block, score_passes finish,
+            selected_passes finish_at)
       : w_(w),
         room_(room),
+        entries_(entries),
         keep_(keep),
         rule_(rule),
         block_(block),
@@ -85,13 +88,13 @@ class screening {
            const product_threads& sharing, score_bounds* bounds = nullptr) const noexcept {
     crew& threads = sharing.threads;
     const auto row = [&](extent t) FMOE_NOINLINE_LAMBDA {
-      return screen_row(scratch + t * scratch_stride, w_.depth, room_);
+      return screen_row(scratch + t * scratch_stride, w_.depth, entries_);
     };
     each_token(threads, tokens, [&](extent t) { start(row(t), x + t * x_stride); });
     const extent steps = divide_up(w_.depth, integers_of_step<Arch>());
     const gemm_kernels<float>& kernels = dot_kernels<Arch>();
     const screen_row first = row(0);
-    const extent span = screen_row::span(w_.depth, room_, scratch_stride);
+    const extent span = screen_row::span(w_.depth, entries_, scratch_stride);
     for (extent n = 0; n < w_.columns; n += span) {
       const extent count = std::min(span, w_.columns - n), end = n + count;
       const auto panels = [&](extent column) {
@@ -119,7 +122,7 @@ class screening {
                   std::min(screen_row::chunk, count - at), t, row(std::min(t + 1, tokens - 1)));
       });
     }
-    if (bounds != nullptr && !std::exchange(bounds->is_told, true)) {
+    if (bounds != nullptr && !takes_all() && !std::exchange(bounds->is_told, true)) {
       each_token(threads, tokens, [&](extent t) {
         list_lower(row(t), bounds->lower.subspan(t * bounds->each, bounds->each));
       });
@@ -142,6 +145,8 @@ class screening {
   static constexpr extent together = 8;  // rows of x that a row of the table is multiplied with
 
   top_k_state<float, Arch> state_of(float* state) const noexcept { return {state, room_}; }
+  // True if all that is not 0 is kept; the passes make numbers of 0 or more then.
+  bool takes_all() const noexcept { return rule_.what == selection_rule::kind::nonzero; }
 
   // Calls f(t) for every token, with these threads.
   static void each_token(crew& threads, extent tokens, function_ref<void(extent)> f) noexcept {
@@ -160,7 +165,7 @@ class screening {
     r.scale = n.scale;
     r.failed = !n.is_usual();
     r.count = 0;
-    r.bound = std::numeric_limits<float>::quiet_NaN();
+    r.bound = takes_all() ? 0 : std::numeric_limits<float>::quiet_NaN();
   }
 
   // Collects candidates from the scores of columns n .. n + count, which start at element `from` of
@@ -184,10 +189,10 @@ class screening {
     }
     finish_(lower, n, count, token);
     finish_(upper, n, count, token);
-    if (n == 0)
+    if (n == 0 && !takes_all())
       raise(r.bound,
             first_bound<float, Arch>(state_of(state), keep_, lower, count, zeros_count(rule_)));
-    const extent room = screen_row::room(room_);
+    const extent room = screen_row::room(entries_);
     for (extent b = 0; b < count; b += 64) {
       std::uint64_t found =
           bits_above<float, Arch, false>(upper + b, r.bound) & low_bits<Arch>(count - b);
@@ -216,7 +221,7 @@ class screening {
 
   // Removes the candidates that at least k others exceed for sure.
   void cut(screen_row r) const noexcept {
-    if (r.count < keep_) return;
+    if (takes_all() || r.count < keep_) return;
     const float bound = kth_greatest<float, Arch>(r.lower, r.count, keep_);
     drop(r, bound);
     raise(r.bound, bound);
@@ -258,12 +263,13 @@ class screening {
       for (extent j = 0; j < width; ++j) rows[j] = w_.row(r.indices[i + std::min(j, n - 1)]);
       row_products<float, Arch>(xs, rows, w_.depth, block_, cs);
       finish_at_(values, r.indices + i, n, token);
-      if (s.count + n > s.room(room_)) top_k_cut(s, keep_);
+      if (!takes_all() && s.count + n > s.room(room_)) top_k_cut(s, keep_);
       std::copy_n(values, n, s.values + s.count);
       std::copy_n(r.indices + i, n, s.indices + s.count);
       s.count += static_cast<std::uint32_t>(n);
     }
-    top_k_finish<float, Arch>(s, keep_, rule_.weights, nullptr, 0, rule_.keeps_zeros);
+    if (takes_all()) drop_zeros(s);
+    else top_k_finish<float, Arch>(s, keep_, rule_.weights, nullptr, 0, rule_.keeps_zeros);
   }
 
   // Computes all scores of the rows that could not be screened.
@@ -285,19 +291,21 @@ class screening {
         row_products<float, Arch>(xs, rows, w_.depth, block_, cs);
       }
       for (extent r = 0; r < count; ++r) {
-        float* const scores = row(tokens[r]).scores;
+        float *const scores = row(tokens[r]).scores, *state = states + tokens[r] * state_stride;
         finish_(scores, n, columns, tokens[r]);
-        top_k_scan<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, scores, columns,
-                                n, n == 0, zeros_count(rule_));
+        if (takes_all()) nonzero_scan<float, Arch>(state, room_, scores, columns, n, n == 0);
+        else
+          top_k_scan<float, Arch>(state_of(state), keep_, scores, columns, n, n == 0,
+                                  zeros_count(rule_));
       }
     }
-    for (extent r = 0; r < count; ++r)
+    for (extent r = 0; r < count && !takes_all(); ++r)
       top_k_finish<float, Arch>(state_of(states + tokens[r] * state_stride), keep_, rule_.weights,
                                 nullptr, 0, rule_.keeps_zeros);
   }
 
   const screened_weights<Arch>& w_;
-  extent room_, keep_;
+  extent room_, entries_, keep_;
   selection_rule rule_;
   extent block_;
   score_passes finish_;

@@ -188,7 +188,7 @@ class prediction {
 
   double time(const screen_step& s, double rows) const {
     const auto K = static_cast<double>(s.K), N = static_cast<double>(s.N),
-               keep = static_cast<double>(s.keep);
+               keep = static_cast<double>(screened_entries(s.rule, s.keep, s.N));
     const double columns = static_cast<double>(round_up(s.N, plan_.panel));
     const double scores = together(2 * rows * K * columns / (0.9 * products_.int16_dots),
                                    panel_bytes(s.weight) / from_cache(products_, weights_), 0.4);

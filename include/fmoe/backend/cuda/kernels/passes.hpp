@@ -67,6 +67,7 @@ FMOE_DEVICE void join(pass_kind what, T (&x)[N], const T (&o)[N]) {
       FMOE_CASE(min);
       FMOE_CASE(keep);
       FMOE_CASE(drop);
+      FMOE_CASE(above);
   }
 #undef FMOE_CASE
 }
