@@ -5,6 +5,7 @@
 #include <limits>
 
 #include <fmoe/evaluate.hpp>
+#include <fmoe/explain.hpp>
 #include <fmoe/expr/pointwise.hpp>
 #include <fmoe/expr/rows.hpp>
 
@@ -39,6 +40,7 @@ void check_same(const tensor<float, 2>& x, const Weights& gate, const parameter<
     const auto threshold = random<parameter<float, 1>>({n}, 4, size);
     CHECK(same(jump_relu(relu(einsum<"ti,in->tn">(x, gate)), threshold)));
     CHECK(same(jump_relu(relu(einsum<"ti,in->tn">(x, gate) + bias), threshold)));
+    CHECK(same(jump_relu(einsum<"ti,in->tn">(x, gate) + bias, threshold)));
   }
 }
 
@@ -59,6 +61,21 @@ TEST_CASE("a screened selection has the bits of a full one", "[screen]") {
     check_same(random<tensor<float, 2>>({tokens, depth}, 1), normal_gate(depth, 1100), 5);
   check_same(random<tensor<float, 2>>({9, 384}, 1), normal_gate(384, 3000), 32);
   check_same(random<tensor<float, 2>>({9, 200}, 1), normal_gate(200, 3000), 1);
+}
+
+TEST_CASE("what is above thresholds is screened behind a ReLU alone", "[screen]") {
+  const auto x = random<tensor<float, 2>>({4, 64}, 1);
+  const auto gate = normal_gate(64, 1100);
+  const auto threshold = random<parameter<float, 1>>({1100}, 4);
+  const auto is_screened = [](const auto& expression) {
+    return explain(expression).text.find("all but 0 of 1100, scores in 16 bits") !=
+           std::string::npos;
+  };
+  const auto scores = einsum<"ti,in->tn">(x, gate);
+  CHECK(is_screened(jump_relu(relu(scores), threshold)));
+  CHECK_FALSE(
+      is_screened(jump_relu(scores, threshold)));    // a number below 0 may be above a threshold
+  CHECK_FALSE(is_screened(nonzeros(relu(scores))));  // of which most are kept
 }
 
 TEST_CASE("parameters of 16 bits are screened, too", "[screen]") {
