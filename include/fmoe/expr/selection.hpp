@@ -84,7 +84,8 @@ auto nonzeros(const E& scores) {
 // (Rajamanoharan et al. 2024, Jumping Ahead). A contraction over the last axis visits the others
 // alone. NaN stays. Gradients hold the thresholds constant.
 //
-//   const auto z = jump_relu(relu(einsum<"ti,ih->th">(x, w)), threshold);
+//   const tensor<float, 1> thresholds({w.shape()[1]});
+//   const auto z = jump_relu(relu(einsum<"ti,io->to">(x, w)), thresholds);
 template <operand E, operand B>
 auto jump_relu(const E& scores, const B& thresholds) {
   static_assert(expression_t<B>::rank >= 1 && expression_t<B>::rank <= expression_t<E>::rank,
