@@ -30,9 +30,9 @@ Layer again(const Layer& layer) {
 // Loads the layer with one key of its metadata changed.
 template <class Layer>
 Layer with(const Layer& layer, const char* key, const char* text) {
-  auto [file, metadata, arrays, names, disputed] = io::arrays_of(layer, {}, {});
-  metadata[key] = text;
-  return load<Layer>(io::safetensors::parse(io::safetensors::serialize(arrays, metadata)));
+  io::layer_arrays all = io::arrays_of(layer, {}, {});
+  all.metadata[key] = text;
+  return load<Layer>(io::safetensors::parse(io::safetensors::serialize(all.arrays, all.metadata)));
 }
 
 monet_hd<> hd() {
