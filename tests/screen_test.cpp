@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include <fmoe/compile.hpp>
 #include <fmoe/evaluate.hpp>
 #include <fmoe/explain.hpp>
 #include <fmoe/expr/pointwise.hpp>
@@ -76,6 +77,21 @@ TEST_CASE("what is above thresholds is screened behind a ReLU alone", "[screen]"
   CHECK_FALSE(
       is_screened(jump_relu(scores, threshold)));    // a number below 0 may be above a threshold
   CHECK_FALSE(is_screened(nonzeros(relu(scores))));  // of which most are kept
+}
+
+TEST_CASE("a layer that keeps fewer entries keeps all that is above thresholds", "[screen]") {
+  const auto x = random<tensor<float, 2>>({4, 64}, 1);
+  const auto gate = normal_gate(64, 1100);
+  const auto threshold = random<parameter<float, 1>>({1100}, 4);
+  auto forward = compile(
+      [&](const auto& rows) {
+        const auto scores = einsum<"ti,in->tn">(rows, gate);
+        return std::tuple(jump_relu(relu(scores), threshold), top_k(rows, 9));
+      },
+      4);
+  const auto before = std::get<0>(forward(x));
+  forward.keep(2);
+  CHECK(same_bits_or_nan(std::get<0>(forward(x)), before));
 }
 
 TEST_CASE("parameters of 16 bits are screened, too", "[screen]") {
