@@ -3,6 +3,7 @@
 #include <fmoe/reference.hpp>
 
 #include "../support/agree.hpp"
+#include "../support/x87.hpp"
 
 namespace {
 
@@ -369,6 +370,15 @@ TEST_CASE("of equal entries a sparse mixer weighs the first two; NaN and infinit
         CHECK((std::isnan(expected[n]) ? std::isnan(y(0, n))
                                        : std::abs(y(0, n) - expected[n]) < 1e-6f));
     }
+}
+
+TEMPLATE_TEST_CASE("no row depends on the precision of the x87 unit", "[gate]", float, double) {
+  const auto x = random<tensor<TestType, 2>>({40, 37}, 1, 3);
+  const auto y = at_both_precisions([&] {
+    return std::array{evaluate(sparse_mixer(x, 0.2)), evaluate(entmax(x, 1.3)),
+                      evaluate(softmax(x)), evaluate(top_k(x, 5, weighting::softmax))};
+  });
+  for (extent i = 0; i < y[0].size(); ++i) CHECK(std::ranges::equal(y[0][i], y[1][i]));
 }
 
 TEST_CASE(

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <fmoe/analysis/token_batch.hpp>
+#include <fmoe/base/real_functions.hpp>
 
 namespace fmoe {
 
@@ -101,7 +102,7 @@ class expert_load {
     for (std::size_t n = 0; n < p.size(); ++n)
       most = std::max(most, static_cast<double>(scores[n]));
     for (std::size_t n = 0; n < p.size(); ++n)
-      sum += p[n] = std::exp(static_cast<double>(scores[n]) - most);
+      sum += p[n] = detail::exponential(static_cast<double>(scores[n]) - most);
     for (double& x : p) x /= sum;
   }
 

@@ -2,8 +2,9 @@
 // The standard normal distribution.
 #pragma once
 
-#include <cmath>
 #include <limits>
+
+#include <fmoe/base/real_functions.hpp>
 
 namespace fmoe::detail {
 
@@ -14,11 +15,12 @@ inline double normal_quantile_above(double q) {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   if (!(q > 0)) return infinity;
   if (!(q < 1)) return -infinity;
+  const auto above = [](double x) { return x < 0 ? 1 - normal_tail(-x) : normal_tail(x); };
   double low = -40, high = 40;
   while (true) {
     const double middle = low + (high - low) / 2;
     if (middle == low || middle == high) return middle;
-    (std::erfc(middle * std::sqrt(0.5)) / 2 > q ? low : high) = middle;
+    (above(middle) > q ? low : high) = middle;
   }
 }
 

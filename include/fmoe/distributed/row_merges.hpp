@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <fmoe/base/real_functions.hpp>
 #include <fmoe/distributed/exchange_tokens.hpp>
 
 namespace fmoe::detail {
@@ -22,7 +23,7 @@ inline double entmax_threshold(std::span<const double> z, double power) {
   const auto is_above = [&](double tau) {
     double sum = 0;
     for (const double v : z)
-      if (v > tau) sum += power == 2 ? (v - tau) * (v - tau) : std::pow(v - tau, power);
+      if (v > tau) sum += power == 2 ? (v - tau) * (v - tau) : power_of(v - tau, power);
     return sum >= 1;
   };
   double low = -1, high = 0;
@@ -49,7 +50,7 @@ class row_merge_run {
     const auto n = static_cast<double>(cut_.length);
     if (f == row_function::softmax) {
       const std::vector<T> top = greatest([](T x) { return x; });
-      const auto e = [&](extent r, T x) { return std::exp(double{x} - double{top[r]}); };
+      const auto e = [&](extent r, T x) { return exponential(double{x} - double{top[r]}); };
       const std::vector<double> sum = sums(e);
       return write(to, [&](extent r, T x) { return e(r, x) / sum[r]; });
     }
@@ -74,7 +75,7 @@ class row_merge_run {
     const auto e = [&](extent r, T x) {
       const T bound = bounds[r / outer_ * count + r % outer_ % count],
               least = bound > top[r] ? top[r] : bound;
-      return x < least ? 0 : std::exp(double{x} - double{top[r]});
+      return x < least ? 0 : exponential(double{x} - double{top[r]});
     };
     const std::vector<double> sum = sums(e);
     write(to, [&](extent r, T x) { return e(r, x) / sum[r]; });
@@ -182,7 +183,7 @@ class row_merge_run {
     ranks_.all_gather(std::span<const double>(found), std::span(tau), tokens_.times(outer_));
     write(to, [&](extent r, T x) {
       const double over = z(r, x) - tau[r];
-      return over <= 0 ? 0 : power == 2 ? over * over : std::pow(over, power);
+      return over <= 0 ? 0 : power == 2 ? over * over : power_of(over, power);
     });
   }
 

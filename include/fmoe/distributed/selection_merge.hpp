@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <fmoe/base/function_ref.hpp>
+#include <fmoe/base/real_functions.hpp>
 #include <fmoe/distributed/candidate.hpp>
 #include <fmoe/distributed/exchange_tokens.hpp>
 #include <fmoe/distributed/selected_rows.hpp>
@@ -24,7 +25,7 @@ template <class T>
 double log_sum(std::span<const T> numbers) {
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const T x : numbers) top = std::isnan(x) || double{x} > top ? double{x} : top;
-  for (const T x : numbers) sum += std::exp(double{x} - top);
+  for (const T x : numbers) sum += exponential(double{x} - top);
   return top + std::log(sum);
 }
 
@@ -96,7 +97,7 @@ struct selection_merge {
       case weighting::score: return score;
       case weighting::one: return 1;
       case weighting::relu: return score < 0 ? 0 : score;
-      default: return static_cast<T>(std::exp(double{score} - log_sum));
+      default: return static_cast<T>(exponential(double{score} - log_sum));
     }
   }
 

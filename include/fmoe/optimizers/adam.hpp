@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include <fmoe/base/real_functions.hpp>
 #include <fmoe/optimizers/state.hpp>
 
 namespace fmoe {
@@ -56,8 +57,8 @@ class adam_rule {
                                     .epsilon = o.epsilon,
                                     .pull = Decoupled ? 0 : o.weight_decay,
                                     .shrink = Decoupled ? 1 - o.rate * o.weight_decay : 1,
-                                    .rate = o.rate / (1 - std::pow(o.beta1, t)),
-                                    .root = std::sqrt(1 - std::pow(o.beta2, t))};
+                                    .rate = o.rate / (1 - detail::power_of(o.beta1, t)),
+                                    .root = std::sqrt(1 - detail::power_of(o.beta2, t))};
     state_.step(pairs, true, options.lazy,
                 [&](const weight_update& to) { update_weights<Level>(numbers, to); });
   }

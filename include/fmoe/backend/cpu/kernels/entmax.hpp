@@ -83,16 +83,24 @@ void entmax_by_newton(const T* x, T* y, extent n, T top) noexcept {
 }
 
 // For any alpha > 1, by bisection in double: the plain form, which is slow.
-template <class T>
+template <class T, class Arch>
 void entmax_by_bisection(const T* x, T* y, extent n, T top, double alpha) noexcept {
+  constexpr extent width = lanes<double, Arch>;
   const double scale = alpha - 1, power = 1 / scale;
-  const auto term = [&](extent i, double tau) {
-    const double d = scale * (static_cast<double>(x[i]) - static_cast<double>(top)) - tau;
-    return d <= 0 ? 0 : std::pow(d, power);
+  // [scale (x[i] - top) - tau]_+^power for the entries from i on that a vector holds, else 0.
+  const auto terms = [&](extent i, double tau) {
+    std::array<double, width> t{};
+    for (extent k = 0; k < std::min(width, n - i); ++k)
+      t[k] = scale * (static_cast<double>(x[i + k]) - static_cast<double>(top)) - tau;
+    store<double, Arch>(t.data(),
+                        vector_functions<double, Arch>::template evaluate<pointwise::power>(
+                            load<double, Arch>(t.data()), power));
+    return t;
   };
   const auto total = [&](double tau) {
     double s = 0;
-    for (extent i = 0; i < n; ++i) s += term(i, tau);
+    for (extent i = 0; i < n; i += width)
+      for (const double t : terms(i, tau)) s += t;
     return s;
   };
   double low = -1, high = 0;
@@ -101,7 +109,10 @@ void entmax_by_bisection(const T* x, T* y, extent n, T top, double alpha) noexce
     (total(middle) >= 1 ? low : high) = middle;
   }
   const double whole = total(low);
-  for (extent i = 0; i < n; ++i) y[i] = static_cast<T>(term(i, low) / whole);
+  for (extent i = 0; i < n; i += width) {
+    const auto t = terms(i, low);
+    for (extent k = 0; k < std::min(width, n - i); ++k) y[i + k] = static_cast<T>(t[k] / whole);
+  }
 }
 
 // May be in place.
@@ -112,7 +123,7 @@ void entmax(const T* x, T* y, extent n, double alpha) noexcept {
     std::fill_n(y, n, std::numeric_limits<T>::quiet_NaN());
   else if (alpha == 1.5) entmax_by_newton<T, Arch, 2>(x, y, n, top);
   else if (alpha == 2) entmax_by_newton<T, Arch, 1>(x, y, n, top);
-  else entmax_by_bisection(x, y, n, top, alpha);
+  else entmax_by_bisection<T, Arch>(x, y, n, top, alpha);
 }
 
 }  // namespace fmoe::cpu

@@ -70,10 +70,21 @@ extent best_of(const T* x, extent n, extent left_out) {
 // stand beside it, as NaN always does. The sum is in double.
 template <class T, class Arch>
 T share_of_best(const T* x, extent n, extent best, extent left_out, T jitters) {
+  constexpr extent width = lanes<double, Arch>;
+  const auto distance = [&](extent i) {
+    return i == left_out || (x[best] - x[i]) / std::max(std::abs(x[i]), x[best]) > jitters
+               ? -std::numeric_limits<double>::infinity()
+               : static_cast<double>(x[i]) - static_cast<double>(x[best]);
+  };
   double sum = 0;
-  for (extent i = 0; i < n; ++i)
-    if (i != left_out && !((x[best] - x[i]) / std::max(std::abs(x[i]), x[best]) > jitters))
-      sum += std::exp(static_cast<double>(x[i]) - static_cast<double>(x[best]));
+  for (extent i = 0; i < n; i += width) {
+    double part[width];
+    for (extent k = 0; k < width; ++k)
+      part[k] = i + k < n ? distance(i + k) : -std::numeric_limits<double>::infinity();
+    store<double, Arch>(part,
+                        vector_functions<double, Arch>::exponential(load<double, Arch>(part)));
+    for (const double e : part) sum += e;
+  }
   return static_cast<T>(1 / sum);
 }
 
