@@ -14,13 +14,26 @@ namespace {
 
 bool fails_now() { return allocations_left >= 0 && allocations_left-- == 0; }
 
-void* allocate(std::size_t bytes, std::size_t alignment) {
+void count(std::size_t bytes) {
   if (fails_now()) throw std::bad_alloc();
   ++allocations;
   allocated_bytes += bytes;
   std::size_t largest = largest_allocation;
   while (bytes > largest && !largest_allocation.compare_exchange_weak(largest, bytes)) {
   }
+}
+
+// On Windows the C++ library may be a DLL, which keeps operators of its own: libstdc++'s strings
+// are allocated there and freed here. So every form uses the function of the C library that it
+// uses.
+void* allocate(std::size_t bytes) {
+  count(bytes);
+  void* const p = std::malloc(std::max<std::size_t>(bytes, 1));
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  count(bytes);
   bytes = std::max<std::size_t>(bytes, 1);
   void* p = nullptr;
 #if defined(_WIN32)  // which has no POSIX
@@ -33,6 +46,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
   return p;
 }
 [[gnu::noinline]] void release(void* p) {  // inlined, g++ would see free() beside new
+  std::free(p);
+}
+[[gnu::noinline]] void release_aligned(void* p) {
 #if defined(_WIN32)
   _aligned_free(p);
 #else
@@ -42,9 +58,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 }  // namespace
 }  // namespace fmoe::test
 
-using fmoe::test::allocate, fmoe::test::release;
+using fmoe::test::allocate, fmoe::test::release, fmoe::test::release_aligned;
 
-void* operator new(std::size_t n) { return allocate(n, alignof(std::max_align_t)); }
+void* operator new(std::size_t n) { return allocate(n); }
 void* operator new(std::size_t n, std::align_val_t a) {
   return allocate(n, static_cast<std::size_t>(a));
 }
@@ -57,5 +73,5 @@ void* operator new(std::size_t n, const std::nothrow_t&) noexcept {  // stable_s
 }
 void operator delete(void* p) noexcept { release(p); }
 void operator delete(void* p, std::size_t) noexcept { release(p); }
-void operator delete(void* p, std::align_val_t) noexcept { release(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release(p); }
+void operator delete(void* p, std::align_val_t) noexcept { release_aligned(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { release_aligned(p); }
