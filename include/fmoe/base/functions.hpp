@@ -86,7 +86,7 @@ namespace fmoe::detail {
 
 // The enumerators by the names that C, Python and fmoe's own files write, in their order.
 template <class E>
-inline constexpr std::array<const char*, 0> identifiers{};
+inline constexpr auto identifiers = nullptr;  // those of another enum are not known
 template <>
 inline constexpr std::array identifiers<pointwise>{
     "relu",      "gelu",    "gelu_tanh",    "silu",   "sigmoid",    "squared_relu",

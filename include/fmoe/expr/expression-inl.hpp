@@ -48,15 +48,15 @@ FMOE_INLINE dynamic::expression leaf(const std::shared_ptr<storage>& elements, d
     ir::leaf_node node;
   };
   const std::uint64_t version = elements == nullptr ? 0 : elements->version();
-  return dynamic::expression(new made({elements,
-                                       type,
-                                       {shape.begin(), shape.end()},
-                                       role == leaf_role::parameter,
-                                       -1,
-                                       role == leaf_role::copy,
-                                       axis,
-                                       version},
-                                      shape.size()));
+  return expression_of(new made({elements,
+                                 type,
+                                 {shape.begin(), shape.end()},
+                                 role == leaf_role::parameter,
+                                 -1,
+                                 role == leaf_role::copy,
+                                 axis,
+                                 version},
+                                shape.size()));
 }
 
 FMOE_INLINE dynamic::expression input(extent index, extent rank, extent tokens) {
@@ -74,7 +74,7 @@ FMOE_INLINE dynamic::expression input(extent index, extent rank, extent tokens) 
     int number;
     extent tokens;
   };
-  return dynamic::expression(new made(index, rank, tokens));
+  return expression_of(new made(index, rank, tokens));
 }
 
 FMOE_INLINE dynamic::expression of_type(dtype type, const dynamic::expression& e) {
@@ -84,7 +84,7 @@ FMOE_INLINE dynamic::expression of_type(dtype type, const dynamic::expression& e
       return args[0];
     }
   };
-  return e.type() == type ? e : dynamic::expression(new made(type, e));
+  return e.type() == type ? e : expression_of(new made(type, e));
 }
 
 FMOE_INLINE void expects_rank(const dynamic::expression& e, extent rank) {

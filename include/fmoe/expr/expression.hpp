@@ -26,9 +26,16 @@ class expr;
 
 }  // namespace fmoe
 
+namespace fmoe::dynamic {
+
+class expression;
+
+}  // namespace fmoe::dynamic
+
 namespace fmoe::detail {
 
 struct expression_node;
+dynamic::expression expression_of(const expression_node* made);
 
 }  // namespace fmoe::detail
 
@@ -42,7 +49,6 @@ class expression {
   template <class E>
     requires requires(const E& e) { as_expression(e).untyped(); }
   explicit expression(const E& e) : expression(as_expression(e).untyped()) {}
-  explicit expression(const detail::expression_node* node) : node_(node) {}
 
   std::size_t rank() const;
   dtype type() const;          // float64 if an operand is, else float32
@@ -52,6 +58,9 @@ class expression {
   ir::node_id lower(ir::graph& g) const;
 
  private:
+  friend expression detail::expression_of(const detail::expression_node* made);
+  explicit expression(const detail::expression_node* node) : node_(node) {}
+
   detail::counted_ptr<detail::expression_node> node_;
 };
 
@@ -81,6 +90,10 @@ struct expression_node : counted {
   vector<dynamic::expression> operands;
 };
 
+inline dynamic::expression expression_of(const expression_node* made) {
+  return dynamic::expression(made);
+}
+
 // An expression of one operand, which is added by a function of a graph and of the
 // operand's node.
 template <class F>
@@ -95,7 +108,7 @@ dynamic::expression expression_of(const dynamic::expression& e, extent rank, F f
 
     F f;
   };
-  return dynamic::expression(new made(e, rank, std::move(f)));
+  return expression_of(new made(e, rank, std::move(f)));
 }
 
 // What a leaf is to an expression.

@@ -22,7 +22,7 @@ dynamic::expression made_of(vector<dynamic::expression> operands, extent rank, F
 
     F f;
   };
-  return dynamic::expression(new made(std::move(operands), rank, std::move(f)));
+  return expression_of(new made(std::move(operands), rank, std::move(f)));
 }
 
 // The same of two operands, with the axes of the one that has more.
@@ -61,7 +61,7 @@ inline dynamic::expression einsum_of(std::string full, vector<dynamic::expressio
 
     std::string subscripts;
   };
-  return dynamic::expression(new made(std::move(full), std::move(args)));
+  return expression_of(new made(std::move(full), std::move(args)));
 }
 
 inline dynamic::expression concat_of(vector<dynamic::expression> parts, extent axis) {

@@ -29,8 +29,8 @@ struct cross_layer_transcoder {
   // [t, i] -> [t, h]: z, the coefficients of the units.
   auto coefficients(const operand_of<2> auto& x) const {
     const auto p = add_bias(einsum<"ti,ih->th">(x, encoder), encoder_bias);
-    const auto units = choose(threshold.empty(), apply(activation, p), p);
-    const auto z = zero_if(!threshold.empty(), units, detail::at_least_0(threshold - p));
+    const auto z =
+        choose(threshold.empty(), apply(activation, p), detail::raised_above(p, threshold));
     // Most units are below their thresholds: y reads the decoder's rows of the others.
     return choose(!threshold.empty() && active == all, nonzeros(z), top_k(z, active));
   }
