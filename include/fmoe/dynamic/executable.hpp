@@ -35,32 +35,10 @@ inline array_view view_of_dynamic(const dynamic::array& a) {
   return v;
 }
 
-// The graph of some results.
-struct dynamic_graph {
-  ir::graph nodes;
-  ir::node_list roots;
-  dtype type;
-  extent arguments = 0;
-};
-
 // Lowers results, for calls of up to `tokens` rows if they have inputs.
-inline dynamic_graph lowered_dynamic(const std::vector<dynamic::expression>& results,
-                                     extent tokens) {
+inline lowered lowered_dynamic(const std::vector<dynamic::expression>& results, extent tokens) {
   expects<value_error>(!results.empty(), "[compile] there is no result");
-  ir::graph g;
-  g.set_argument_rows(tokens);
-  std::vector<ir::node_id> nodes;
-  for (const dynamic::expression& e : results) nodes.push_back(e.lower(g));
-  ir::node_list roots(std::move(nodes));
-  g.fix_arguments();
-  extent arguments = 0;
-  for (const ir::node_id id : g.ids()) {
-    const auto* l = get_if<ir::leaf_node>(&g[id].op);
-    if (l != nullptr && l->argument >= 0)
-      arguments = std::max(arguments, static_cast<extent>(l->argument) + 1);
-  }
-  if (arguments == 0) g.find_inputs(roots);
-  return {std::move(g), std::move(roots), joint_type(results), arguments};
+  return lowered(results, tokens);
 }
 
 // Calls f with a null pointer to float or double.
@@ -119,14 +97,15 @@ class executable {
 template <class Level = cpu::native>
 executable compile(const std::vector<expression>& results, std::size_t tokens,
                    const compile_options& options = {}) {
-  const auto g = detail::lowered_dynamic(results, tokens);
-  return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+  const auto made = detail::lowered_dynamic(results, tokens);
+  const dtype type = detail::joint_type(results);
+  return detail::in_arithmetic(type, [&]<class T>(T*) {
     cpu::use_weights<T, Level, fmoe::detail::all_types>();
-    const std::size_t most = g.arguments == 0 ? all : tokens;
-    auto compiled = detail::compile_graph<T, Level>(g.nodes, g.roots, most, options);
-    const std::size_t rows = g.arguments == 0 ? compiled.tokens : tokens;
+    const std::size_t inputs = made.arguments(), most = inputs == 0 ? all : tokens;
+    auto compiled = detail::compile_graph<T, Level>(made.nodes(), made.roots(), most, options);
+    const std::size_t rows = inputs == 0 ? compiled.tokens : tokens;
     return executable(
-        detail::checked_executable(g.nodes, std::move(compiled), g.arguments, g.type, rows));
+        detail::checked_executable(made.nodes(), std::move(compiled), inputs, type, rows));
   });
 }
 
@@ -134,23 +113,22 @@ executable compile(const std::vector<expression>& results, std::size_t tokens,
 template <class Level = cpu::native>
 std::vector<tensor> evaluate(const std::vector<expression>& results,
                              const compile_options& options = {}) {
-  const auto g = detail::lowered_dynamic(results, all);
-  detail::expects<value_error>(g.arguments == 0,
+  const auto made = detail::lowered_dynamic(results, all);
+  detail::expects<value_error>(made.arguments() == 0,
                                "[evaluate] an expression has inputs: compile it and call it");
-  return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+  const dtype type = detail::joint_type(results);
+  return detail::in_arithmetic(type, [&]<class T>(T*) {
     cpu::use_weights<T, Level, fmoe::detail::all_types>();
-    const auto compiled =
-        detail::compile_graph<T, Level>(g.nodes, g.roots, all, options, {}, detail::calls::one);
+    const auto compiled = detail::compile_graph<T, Level>(made.nodes(), made.roots(), all, options,
+                                                          {}, detail::calls::one);
     std::vector<tensor> values;
     std::vector<detail::bound_array> bound;
-    std::size_t i = 0;
-    for (const ir::node_id root : g.roots) {
-      const auto axes = g.nodes.shape(root);
-      const std::vector<std::size_t> shape(axes.begin(), axes.end());
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      const auto shape = made.shape(i);
       values.push_back(
-          {g.type, shape, std::make_shared<storage>(detail::element_count(shape) * sizeof(T))});
-      bound.push_back({detail::view_of_dynamic({values.back().elements->data(), g.type, shape}),
-                       compiled.results[i++].shape.size()});
+          {type, shape, std::make_shared<storage>(detail::element_count(shape) * sizeof(T))});
+      bound.push_back({detail::view_of_dynamic({values.back().elements->data(), type, shape}),
+                       compiled.results[i].shape.size()});
     }
     compiled.program->run({{}, bound, compiled.tokens});
     return values;
@@ -161,18 +139,18 @@ std::vector<tensor> evaluate(const std::vector<expression>& results,
 template <class Level = cpu::native>
 explanation explain(const std::vector<expression>& results, std::size_t tokens = all,
                     const compile_options& options = {}) {
-  const auto g = detail::lowered_dynamic(results, tokens);
-  return detail::in_arithmetic(g.type, [&]<class T>(T*) {
+  const auto made = detail::lowered_dynamic(results, tokens);
+  return detail::in_arithmetic(detail::joint_type(results), [&]<class T>(T*) {
     cpu::use_weights<T, Level, fmoe::detail::all_types>();
-    return detail::explain_graph<T, Level>(g.nodes, g.roots, tokens, options);
+    return detail::explain_graph<T, Level>(made.nodes(), made.roots(), tokens, options);
   });
 }
 
 // The costs of an expression, for `tokens` rows of its inputs or as many as it has.
 template <class Level = cpu::native>
 cost_report cost(const expression& e, std::size_t tokens = all) {
-  const auto g = detail::lowered_dynamic({e}, tokens);
-  return detail::cost_of_graph<Level>(g.nodes, g.roots[0], detail::size_of(g.type));
+  return detail::cost_of_result<Level>(detail::lowered_dynamic({e}, tokens),
+                                       detail::size_of(e.type()));
 }
 
 }  // namespace fmoe::dynamic

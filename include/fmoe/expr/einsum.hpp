@@ -5,6 +5,7 @@
 
 #include <string_view>
 
+#include <fmoe/base/labels.hpp>
 #include <fmoe/expr/operations.hpp>
 
 namespace fmoe::detail {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include <fmoe/expr/expression.hpp>
+#include <fmoe/ir/graph.hpp>
 
 namespace fmoe::dynamic {
 

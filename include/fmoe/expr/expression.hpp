@@ -15,7 +15,9 @@
 #include <fmoe/arrays/quantized.hpp>
 #include <fmoe/base/counted.hpp>
 #include <fmoe/base/refused_stream.hpp>
-#include <fmoe/ir/graph.hpp>
+#include <fmoe/base/separate.hpp>
+#include <fmoe/base/vector.hpp>
+#include <fmoe/ops/ids.hpp>
 
 namespace fmoe {
 
@@ -25,6 +27,12 @@ template <class T, std::size_t Rank, detail::type_set Types = detail::all_types>
 class expr;
 
 }  // namespace fmoe
+
+namespace fmoe::ir {
+
+class graph;  // a front reads no nodes
+
+}  // namespace fmoe::ir
 
 namespace fmoe::dynamic {
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include <fmoe/expr/operations.hpp>
+#include <fmoe/ir/graph.hpp>
 
 namespace fmoe::detail {
 

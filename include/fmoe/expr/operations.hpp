@@ -11,6 +11,9 @@
 #include <vector>
 
 #include <fmoe/arrays/any_tensor.hpp>
+#include <fmoe/base/functions.hpp>
+#include <fmoe/base/number_function.hpp>
+#include <fmoe/base/pairs.hpp>
 #include <fmoe/expr/expression.hpp>
 
 namespace fmoe::dynamic {

@@ -7,20 +7,8 @@
 
 namespace fmoe::detail {
 
-inline dynamic::expression checked_routing(const char* name, const dynamic::expression& routing,
-                                           extent heads, extent halves) {
-  return expression_of(routing, 3, [=](ir::graph& g, ir::node_id id) {
-    const auto extent_of = [&](extent axis) { return g.extent_of(g[id].axes[axis]); };
-    expects<shape_error>(g.fix(id, 1, heads), "[monet] ", name, " has ", extent_of(1),
-                         " heads and the layer's heads are ", heads);
-    expects<shape_error>(g.fix(id, 2, halves), "[monet] ", name, " has ", extent_of(2),
-                         " halves of experts and the layer ", halves);
-    expects<shape_error>(extent_of(1) != all,
-                         "[monet] compile does not know the heads of g1 and g2: set the layer's "
-                         "heads to those of its router");
-    return id;
-  });
-}
+dynamic::expression checked_routing(const char* name, const dynamic::expression& routing,
+                                    extent heads, extent halves);
 
 // [t, p, s]: routing of as many heads, unless that is `all`. When it is lowered, throws shape_error
 // for routing of other heads or halves, and for one that does not tell its heads, as an argument of
@@ -32,3 +20,7 @@ auto monet_routing(const char* name, const G& g, extent heads, extent halves) {
 }
 
 }  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/layers/monet_routing-inl.hpp>
+#endif

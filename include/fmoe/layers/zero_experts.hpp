@@ -14,30 +14,15 @@ auto appended_if(bool condition, const A& a, const B& b) {
   return choose(condition, concat<expression_t<A>::rank - 1>(a, b), a);
 }
 
-// The neighbouring columns of a matrix.
-inline dynamic::expression columns_of(const dynamic::expression& a, extent first, extent count) {
-  return expression_of(a, 2,
-                       [=](ir::graph& g, ir::node_id x) { return g.slice(x, 1, first, count); });
-}
+// The neighbouring columns of a matrix, and the first columns of a selection as a selection.
+dynamic::expression columns_of(const dynamic::expression& a, extent first, extent count);
+dynamic::expression own_columns(const dynamic::expression& a, extent count);
 
 // [t, n + z] -> [t, count]: neighbouring columns; all of them if the layer has no zero experts.
 template <operand_of<2> A>
 auto columns_if(bool condition, const A& a, extent first, extent count) {
   return typed<2>(
       [=](const dynamic::expression& x) { return condition ? columns_of(x, first, count) : x; }, a);
-}
-
-// The first columns of a selection as a selection.
-inline dynamic::expression own_columns(const dynamic::expression& a, extent count) {
-  return expression_of(a, 2, [=](ir::graph& g, ir::node_id all_columns) {
-    const ir::node_id own = g.slice(all_columns, 1, 0, count);
-    const auto* const chosen = get_if<ir::select_node>(&g[all_columns].op);
-    const bool has_most = chosen != nullptr && chosen->rule.what == selection_rule::kind::top_k;
-    const extent most = has_most ? chosen->rule.keep : count;
-    if (most >= count) return g.select({selection_rule::kind::nonzero}, own);
-    const selection_rule largest{selection_rule::kind::top_k, most, 0, weighting::score};
-    return g.select(largest, own, g.map(pointwise::abs, 0, own));
-  });
 }
 
 // [t, n + z] -> [t, n]: the coefficients of experts with weights, or all of them if the layer has
@@ -50,3 +35,7 @@ auto own_coefficients(bool condition, const A& a, extent count) {
 }
 
 }  // namespace fmoe::detail
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/layers/zero_experts-inl.hpp>
+#endif

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmoe/base/stored_as.hpp>
@@ -16,15 +17,14 @@ namespace fmoe::detail {
 // with the routing of one head.
 template <class Level, class Layer>
 std::vector<read_axis> read_axes_of(Layer& layer) {
-  ir::graph g;
   const argument<0, 2> x(1);
   if constexpr (requires { layer.deleted; }) {
     const std::size_t heads = std::exchange(layer.heads, 1);
     const auto y = layer(x, argument<1, 3>(1), argument<2, 3>(1));
     layer.heads = heads;
-    return read_axes<Level>(g, y.lower(g));
+    return read_axes<Level>(lowered(std::array{y.untyped()}));
   } else {
-    return read_axes<Level>(g, layer(x).lower(g));
+    return read_axes<Level>(lowered(std::array{layer(x).untyped()}));
   }
 }
 

@@ -79,8 +79,8 @@ void update_statistics(Gate& gate, const X& x, double momentum = 0.1) {
   detail::expects<value_error>(momentum >= 0 && momentum <= 1,
                                "[update_statistics] the momentum is ", momentum,
                                " and must be from 0 to 1");
-  const auto [rows, roots] = detail::lowered<cpu::native>(as_expression(x));
-  if (!detail::moves_statistics(detail::numbers_of(gate, rows.shape(roots[0])[0]))) return;
+  const auto rows = detail::lowered_for<cpu::native>(as_expression(x));
+  if (!detail::moves_statistics(detail::numbers_of(gate, rows.shape(0)[0]))) return;
   const auto batch = evaluate(detail::statistics_of(gate, x));
   std::size_t number = 0;
   const auto move = [&](const auto& now) {

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include <fmoe/ir/graph.hpp>
 #include <fmoe/run/checked_executable.hpp>
 
 namespace fmoe::detail {

@@ -15,10 +15,10 @@ class compiled {
   static constexpr std::size_t Results = Ranks::size();
 
  public:
-  compiled(const ir::graph& g, const ir::node_list& results, std::size_t tokens,
-           const compile_options& options)
-      : executable_(g, detail::compile_graph<T, Level>(g, results, tokens, options), Arguments,
-                    detail::dtype_of<T>, tokens) {}
+  compiled(const detail::lowered& layer, std::size_t tokens, const compile_options& options)
+      : executable_(layer.nodes(),
+                    detail::compile_graph<T, Level>(layer.nodes(), layer.roots(), tokens, options),
+                    Arguments, detail::dtype_of<T>, tokens) {}
 
   // Takes inputs first, then outputs: any arrays (array_traits defines which), which are read and
   // written in place; lazy ones are evaluated first. Leading axes beyond those of a row count
@@ -223,10 +223,8 @@ auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
                                             std::make_integer_sequence<int, sizeof...(Ranks)>{});
   using results = detail::result_list<std::remove_const_t<decltype(e)>>;
   cpu::use_weights<typename results::scalar, Level, results::types>();
-  ir::graph g;
-  const ir::node_list roots = results::lower(e, g);
   return compiled<typename results::scalar, Level, sizeof...(Ranks), typename results::ranks>(
-      g, roots, tokens, options);
+      detail::lowered(results::untyped(e)), tokens, options);
 }
 template <class Level = cpu::native, class Layer>
 auto compile(const Layer& layer, std::size_t tokens, const compile_options& options = {}) {

@@ -6,11 +6,18 @@
 #include <memory>
 #include <optional>
 
+#include <fmoe/arrays/storage.hpp>
 #include <fmoe/backend/backend.hpp>
 #include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/base/separate.hpp>
 #include <fmoe/base/vector.hpp>
-#include <fmoe/ir/graph.hpp>
+
+namespace fmoe::ir {
+
+class graph;
+struct node_list;
+
+}  // namespace fmoe::ir
 
 namespace fmoe::detail {
 

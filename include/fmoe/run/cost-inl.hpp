@@ -19,14 +19,14 @@ cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, e
 }
 
 template <class Level>
-cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_bytes) {
+cost_report cost_of_result(const lowered& e, extent element_bytes) {
   const auto figures = [&](bool naive) {
     planner::plan_options how;
     how.naive = naive;
-    const planner::program p = planner::contractions(g, root, how);
+    const planner::program p = planner::contractions(e.nodes(), e.roots(), how);
     return planner::cost_of(p, p.token_count, element_bytes);
   };
-  return {figures(false), figures(true), planner::naive_closed_form(g)};
+  return {figures(false), figures(true), planner::naive_closed_form(e.nodes())};
 }
 
 }  // namespace fmoe::detail

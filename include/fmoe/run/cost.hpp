@@ -27,7 +27,7 @@ template <class T, class Level>
 cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options);
 template <class Level>
-cost_report cost_of_graph(const ir::graph& g, ir::node_id root, extent element_bytes);
+cost_report cost_of_result(const lowered& e, extent element_bytes);
 
 }  // namespace fmoe::detail
 
@@ -41,8 +41,8 @@ namespace fmoe {
 template <class Level = cpu::native, operand E>
 cost_report cost(const E& e) {
   using X = expression_t<E>;
-  const auto [g, roots] = detail::lowered<Level>(as_expression(e));
-  return detail::cost_of_graph<Level>(g, roots[0], sizeof(typename X::scalar));
+  return detail::cost_of_result<Level>(detail::lowered_for<Level>(as_expression(e)),
+                                       sizeof(typename X::scalar));
 }
 
 }  // namespace fmoe

@@ -7,6 +7,7 @@
 #include <fmoe/backend/cpu/use_weights.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
+#include <fmoe/expr/lowered.hpp>
 #include <fmoe/expr/pointwise.hpp>
 #include <fmoe/expr/pointwise_function.hpp>
 #include <fmoe/expr/rows.hpp>
@@ -23,17 +24,16 @@ struct result_list {
   using scalar = typename E::scalar;
   using ranks = std::index_sequence<E::rank>;
   static constexpr type_set types = E::types;
-  static ir::node_list lower(const E& e, ir::graph& g) { return e.lower(g); }
+  static std::array<dynamic::expression, 1> untyped(const E& e) { return {e.untyped()}; }
 };
 template <operand... Es>
 struct result_list<std::tuple<Es...>> {
   using scalar = arithmetic_t<typename expression_t<Es>::scalar...>;
   using ranks = std::index_sequence<expression_t<Es>::rank...>;
   static constexpr type_set types = (type_set{} | ... | expression_t<Es>::types);
-  static ir::node_list lower(const std::tuple<Es...>& results, ir::graph& g) {
-    return std::apply(
-        [&](const auto&... e) { return ir::node_list(std::vector{as_expression(e).lower(g)...}); },
-        results);
+  static auto untyped(const std::tuple<Es...>& results) {
+    return std::apply([](const auto&... e) { return std::array{as_expression(e).untyped()...}; },
+                      results);
   }
 };
 
@@ -65,40 +65,36 @@ inline constexpr bool refuses_result<std::tuple<Es...>> =
       return !(operand<Es> && ...);
     }(std::index_sequence_for<Es...>());
 
-// An expression's graph, with its inputs.
-struct lowered_expression {
-  ir::graph nodes;
-  ir::node_list roots;
-};
-
 // Lowers one expression, or several in a tuple, for the kernels of Level.
 template <class Level, class E>
-lowered_expression lowered(const E& e) {
-  cpu::use_weights<typename result_list<E>::scalar, Level, result_list<E>::types>();
-  ir::graph g;
-  const ir::node_list roots = result_list<E>::lower(e, g);
-  g.find_inputs(roots);
-  return {std::move(g), roots};
+lowered lowered_for(const E& e) {
+  using results = result_list<E>;
+  cpu::use_weights<typename results::scalar, Level, results::types>();
+  return lowered(results::untyped(e));
 }
 
-// Writes the values of `roots` to arrays, one for each.
+// Writes the values of results to arrays, one for each.
 template <class T, class Level>
-void evaluate(const ir::graph& g, const ir::node_list& roots, const compile_options& options,
+void evaluate(const lowered& e, const compile_options& options,
               const std::derived_from<array_view> auto&... results) {
-  const compiled_graph compiled = compile_graph<T, Level>(g, roots, all, options, {}, calls::one);
+  const compiled_graph compiled =
+      compile_graph<T, Level>(e.nodes(), e.roots(), all, options, {}, calls::one);
   std::size_t i = 0;
   const std::array bound{bound_array{results, compiled.results[i++].shape.size()}...};
   compiled.program->run({{}, bound, compiled.tokens});
 }
 
-// Makes a tensor of the shape of a node.
+// Makes a tensor of the shape of a result.
 template <class T, std::size_t Rank>
-tensor<T, Rank> tensor_of(const ir::graph& g, ir::node_id root) {
+tensor<T, Rank> tensor_of(const lowered& e, extent result) {
   std::array<std::size_t, Rank> shape;
   // The rank limits the copy: g++ 16 would warn of a shape of more axes.
-  std::copy_n(g.shape(root).begin(), Rank, shape.begin());
+  std::copy_n(e.shape(result).begin(), Rank, shape.begin());
   return tensor<T, Rank>(shape);
 }
+
+// Throws shape_error or value_error if an array cannot hold the value of the one result.
+void expects_output(const lowered& e, dtype type, const array_view& y);
 
 }  // namespace fmoe::detail
 
@@ -114,9 +110,9 @@ template <class Level = cpu::native, operand E>  // Level is that of the transla
 auto evaluate(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
   using T = typename X::scalar;
-  const auto [g, roots] = detail::lowered<Level>(as_expression(e));
-  auto y = detail::tensor_of<T, X::rank>(g, roots[0]);
-  detail::evaluate<T, Level>(g, roots, options, detail::view_of(y));
+  const auto made = detail::lowered_for<Level>(as_expression(e));
+  auto y = detail::tensor_of<T, X::rank>(made, 0);
+  detail::evaluate<T, Level>(made, options, detail::view_of(y));
   return y;
 }
 
@@ -128,38 +124,14 @@ template <class Level = cpu::native, operand... Es>
 auto evaluate(const std::tuple<Es...>& e, const compile_options& options = {}) {
   using results = detail::result_list<std::tuple<Es...>>;
   using T = typename results::scalar;
-  const detail::lowered_expression l = detail::lowered<Level>(e);
+  const auto made = detail::lowered_for<Level>(e);
   return [&]<std::size_t... I, std::size_t... Ranks>(std::index_sequence<I...>,
                                                      std::index_sequence<Ranks...>) {
-    std::tuple<tensor<T, Ranks>...> y{detail::tensor_of<T, Ranks>(l.nodes, l.roots[I])...};
-    detail::evaluate<T, Level>(l.nodes, l.roots, options, detail::view_of(std::get<I>(y))...);
+    std::tuple<tensor<T, Ranks>...> y{detail::tensor_of<T, Ranks>(made, I)...};
+    detail::evaluate<T, Level>(made, options, detail::view_of(std::get<I>(y))...);
     return y;
   }(std::index_sequence_for<Es...>(), typename results::ranks());
 }
-
-}  // namespace fmoe
-
-namespace fmoe::detail {
-
-// Throws shape_error or value_error if y cannot hold the value of `root`.
-inline void expects_output(const ir::graph& g, ir::node_id root, dtype type, const array_view& y) {
-  const auto shape = g.shape(root);
-  const expected_array output{
-      .row = shape, .type = type, .is = expected_array::role::output, .per_token = false};
-  const auto name = [](extent) -> std::string { return "the output"; };
-  call_check{
-      .call = "[evaluate]", .computed = "the expression", .name = name, .arrays = {&output, 1}}(
-      [&](extent) -> const array_view& { return y; });
-  for (const ir::node_id id : g.ids())
-    if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->data != nullptr)
-      expects<value_error>(
-          !overlap(y, {l->data->address(), l->type, 1, {element_count(l->shape)}, {1}}),
-          "[evaluate] the output overlaps an operand");
-}
-
-}  // namespace fmoe::detail
-
-namespace fmoe {
 
 // Writes to an array of the caller in place; it has the shape and the arithmetic type of the
 // expression, and any strides. Throws before an element is written, also if the array overlaps an
@@ -172,10 +144,10 @@ void evaluate(const E& e, Y&& y, const compile_options& options = {}) {
   static_assert(fits,
                 "evaluate writes an array of the expression's arithmetic type that is not const");
   if constexpr (fits) {
-    const auto [g, roots] = detail::lowered<Level>(as_expression(e));
+    const auto made = detail::lowered_for<Level>(as_expression(e));
     const detail::array_view view = detail::view_of(y);
-    detail::expects_output(g, roots[0], detail::dtype_of<T>, view);
-    detail::evaluate<T, Level>(g, roots, options, view);
+    detail::expects_output(made, detail::dtype_of<T>, view);
+    detail::evaluate<T, Level>(made, options, view);
   }
 }
 
@@ -195,3 +167,7 @@ tensor<float, 2> evaluate(const E&, const detail::misnamed_options_of_threads&) 
 }
 
 }  // namespace fmoe
+
+#if !defined(FMOE_SEPARATE_COMPILATION)
+#include <fmoe/run/evaluate-inl.hpp>
+#endif

@@ -56,8 +56,8 @@ namespace fmoe {
 template <class Level = cpu::native, operand E>
 explanation explain(const E& e, const compile_options& options = {}) {
   using X = expression_t<E>;
-  const auto [g, roots] = detail::lowered<Level>(as_expression(e));
-  return detail::explain_graph<typename X::scalar, Level>(g, roots, all, options);
+  const auto made = detail::lowered_for<Level>(as_expression(e));
+  return detail::explain_graph<typename X::scalar, Level>(made.nodes(), made.roots(), all, options);
 }
 
 }  // namespace fmoe

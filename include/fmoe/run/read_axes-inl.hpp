@@ -24,8 +24,8 @@ block_axis longest_axis(const planner::program& p, const planner::use& u, Condit
 }
 
 template <class Level>
-std::vector<read_axis> read_axes(const ir::graph& g, const ir::node_list& results) {
-  const planner::program p = planner::lower(g, results, {});
+std::vector<read_axis> read_axes(const lowered& layer) {
+  const planner::program p = planner::lower(layer.nodes(), layer.roots(), {});
   std::vector<read_axis> axes;
   for (const planner::operation& o : p.operations) {
     const bool is_product = planner::is<planner::gemm_op>(o),

@@ -6,7 +6,7 @@
 
 #include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/base/separate.hpp>
-#include <fmoe/ir/graph.hpp>
+#include <fmoe/expr/lowered.hpp>
 
 namespace fmoe::detail {
 
@@ -19,7 +19,7 @@ struct read_axis {
 // sums over, or the rows that a selection gathers. Parameters that are read otherwise are not
 // listed.
 template <class Level>
-std::vector<read_axis> read_axes(const ir::graph& g, const ir::node_list& results);
+std::vector<read_axis> read_axes(const lowered& layer);
 
 }  // namespace fmoe::detail
 

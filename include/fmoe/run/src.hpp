@@ -4,11 +4,15 @@
 
 #include <fmoe/backend/reference/reference-inl.hpp>
 #include <fmoe/expr/expression-inl.hpp>
+#include <fmoe/expr/lowered-inl.hpp>
 #include <fmoe/expr/operations-inl.hpp>
+#include <fmoe/layers/monet_routing-inl.hpp>
+#include <fmoe/layers/zero_experts-inl.hpp>
 #include <fmoe/run/call_check-inl.hpp>
 #include <fmoe/run/checked_executable-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
 #include <fmoe/run/cost-inl.hpp>
+#include <fmoe/run/evaluate-inl.hpp>
 #include <fmoe/run/explain-inl.hpp>
 #include <fmoe/run/read_axes-inl.hpp>
 
@@ -30,8 +34,8 @@ template cost_figures factorized_cost<float, cpu::native>(const ir::graph&, cons
                                                           extent, const compile_options&);
 template cost_figures factorized_cost<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                            extent, const compile_options&);
-template cost_report cost_of_graph<cpu::native>(const ir::graph&, ir::node_id, extent);
-template std::vector<read_axis> read_axes<cpu::native>(const ir::graph&, const ir::node_list&);
+template cost_report cost_of_result<cpu::native>(const lowered&, extent);
+template std::vector<read_axis> read_axes<cpu::native>(const lowered&);
 
 }  // namespace fmoe::detail
 
