@@ -134,7 +134,7 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
   for (const ir::node_id id : {x, y, z}) CHECK(g.shape(id) == std::vector<extent>{3, 8});
   ir::graph h;
   const ir::node_id late = argument_leaf(h, 0, {3, all});
-  const ir::node_id both = h.concat({late, late}, 1), more = h.append_one(both);
+  const ir::node_id both = h.concat({late, late}, 1), more = h.make(ir::append_node{both});
   CHECK_THROWS_AS(h.shape(more), shape_error);
   h.add(late, tensor_leaf(h, {8}, true));
   CHECK(h.shape(more) == std::vector<extent>{3, 17});

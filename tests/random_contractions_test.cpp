@@ -172,7 +172,7 @@ class random_contraction {
       auto s = shape(labels);
       --s.back();
       piece p = leaf(labels, s, parameter);
-      p.id = g.append_one(p.id);
+      p.id = g.make(ir::append_node{p.id});
       p.text = "append_one(" + p.text + ')';
       return p;
     }

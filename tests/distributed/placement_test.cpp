@@ -80,7 +80,8 @@ TEST_CASE("a selection is merged over parts if its entries decide all that it ne
 TEST_CASE("a choice of experts, and rows that are needed whole") {
   cut_graph c;
   CHECK(c.ways(c.g.select({selection_rule::kind::expert_choice, 2}, c.scores)) == "whole");
-  CHECK(c.ways(c.g.best_groups(c.scores, {8}, 2)) == "whole tokens");
+  CHECK(c.ways(c.g.make(ir::row_function_node{row_function::best_groups, 2, c.scores, {}, {8}})) ==
+        "whole tokens");
   CHECK(c.ways(c.g.map_rows(row_function::group_max, 8, c.scores)) == "whole tokens");
   CHECK(c.ways(c.g.map_rows(row_function::sparse_mixer, 0.1, c.scores)) == "whole tokens");
   CHECK(c.ways(c.g.map_rows(row_function::softmax, 0, c.scores)) == "whole tokens label*");

@@ -91,7 +91,9 @@ TEST_CASE("the gradients of functions of rows are those of differences", "[gradi
   random_graph g;
   check(g, g.map_rows(bounded_softmax, 0, g.tensor({4, 7}), g.tensor({4})));
   // Of what is -infinity a softmax is 0.
-  check(g, g.map_rows(softmax, 0, g.best_groups(g.tensor({5, 12}), {4}, 2)));
+  check(g, g.map_rows(softmax, 0,
+                      g.make(ir::row_function_node{
+                          row_function::best_groups, 2, g.tensor({5, 12}), {}, {4}})));
   check(g, g.map_rows(softmax, 0, g.map_rows(group_max, 4, g.tensor({5, 12}))));
   for (const double jitter : {0.01, 0.2, 0.4, 0.9}) {
     INFO("sparse mixer " << jitter);
@@ -177,12 +179,12 @@ TEST_CASE("the gradients of selections are those of differences", "[gradients]")
 TEST_CASE("the gradients of joined and masked operands are those of differences", "[gradients]") {
   random_graph g;
   const node_id x = g.tensor({5, 3}), w = g.parameter({4, 6});
-  check(g, g.einsum("ti,io->to", {g.append_one(x), w}));
+  check(g, g.einsum("ti,io->to", {g.make(ir::append_node{x}), w}));
   check(g, g.concat({x, g.tensor({5, 2}), x}, 1));
   const node_id a = g.tensor({5, 4}), b = g.tensor({5, 3});
   const auto pairs =
       std::make_shared<std::vector<index_pair>>(std::vector<index_pair>{{0, 1}, {2, 2}, {3, 0}});
-  const node_id mask = g.all_except(pairs, 4, 3);
+  const node_id mask = g.make(ir::mask_node{pairs, 4, 3});
   check(g, g.einsum("ti,tj,ij,jo->to", {a, b, mask, g.parameter({3, 2})}));
 }
 

@@ -38,8 +38,9 @@ TEST_CASE("second derivatives of activations of great numbers are 0", "[gradient
 TEST_CASE("second derivatives of parts of rows are those of differences", "[gradients]") {
   random_graph g;
   const node_id x = g.tensor({5, 3}), w = g.parameter({4, 6});
-  check_slopes(g,
-               slope(g, g.einsum("ti,io->to", {g.append_one(g.map(pointwise::tanh, 0, x)), w}), x));
+  check_slopes(
+      g, slope(g, g.einsum("ti,io->to", {g.make(ir::append_node{g.map(pointwise::tanh, 0, x)}), w}),
+               x));
   const node_id parts = g.concat({x, g.tensor({5, 2}), g.multiply(x, x)}, 1);
   check_slopes(g, slope(g, g.multiply(parts, parts), x));
   const node_id lists = g.tensor({4, 2, 2, 5});

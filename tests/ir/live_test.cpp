@@ -28,7 +28,7 @@ TEST_CASE("live follows every operand of a node", "[live]") {
   const ir::node_id x = g.tensor({6, 4}), bound = g.tensor({6}), ranked = g.tensor({6, 4}),
                     chosen = g.select({selection_rule::kind::expert_choice, 2}, x, ranked),
                     gated = g.map_rows(row_function::bounded_softmax, 0, chosen, bound),
-                    y = g.concat({g.append_one(gated), x}, 1);
+                    y = g.concat({g.make(ir::append_node{gated}), x}, 1);
   CHECK(ir::live(g, y).nodes.size() == g.size());
 }
 

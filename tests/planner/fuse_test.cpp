@@ -36,8 +36,9 @@ TEST_CASE("bias and activation follow the product", "[fuse]") {
 }
 
 TEST_CASE("a product with two appended ones takes two slices of its weight as biases", "[fuse]") {
-  CHECK(fused([](G g, ir::node_id x) { return g.linear(g.append_one(g.append_one(x)), 7, 4); }) ==
-        lines{"once slice io->o", "once slice io->o", "gemm ti,io->to | + | +"});
+  CHECK(fused([](G g, ir::node_id x) {
+          return g.linear(g.make(ir::append_node{g.make(ir::append_node{x})}), 7, 4);
+        }) == lines{"once slice io->o", "once slice io->o", "gemm ti,io->to | + | +"});
 }
 
 TEST_CASE("a Hadamard product joins the later product, but a gather first", "[fuse]") {

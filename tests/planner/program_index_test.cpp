@@ -98,7 +98,7 @@ ir::node_id random_layers(blueprint& g, std::mt19937& bits, ir::node_id x) {
         case 1: return g.softmax(g.multiply(y, z));
         case 2: return g.einsum("ti,ij,tj->tj", {y, g.parameter({d, d}), z});
         case 3: return g.linear(g.relu(g.linear(y, d, 300)), 300, d);
-        case 4: return g.einsum("ti,io->to", {g.append_one(y), g.parameter({d + 1, d})});
+        case 4: return g.einsum("ti,io->to", {g.make(ir::append_node{y}), g.parameter({d + 1, d})});
         case 5: {  // a group
           const ir::node_id h = g.relu(g.einsum("ti,nih->tnh", {z, g.parameter({experts, d, 3})})),
                             a = g.top_k(g.linear(y, d, experts), 2);

@@ -53,9 +53,8 @@ plan::step_plan plan_of(const Layer& layer, arguments<Ranks...> ranks, extent to
                         const planner::plan_options& how = {}) {
   const auto e =
       apply_to_arguments(layer, ranks, tokens, std::make_integer_sequence<int, sizeof...(Ranks)>{});
-  ir::graph g;
-  const ir::node_list roots = result_list<std::remove_const_t<decltype(e)>>::lower(e, g);
-  return make_plan(g, roots, tokens, on_this_cpu<T>(how));
+  const lowered_graph made(result_list<std::remove_const_t<decltype(e)>>::untyped(e));
+  return make_plan(made.nodes(), made.roots(), tokens, on_this_cpu<T>(how));
 }
 
 inline planner::plan_options machine_options() {

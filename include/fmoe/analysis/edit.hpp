@@ -57,7 +57,7 @@ auto norms_of(const Layer& layer, const operand_of<2> auto& x, const operand aut
 
 // Returns the extent of the last axis of the expression that `make` makes from a layer's input.
 extent width_of(const auto& make) {
-  return lowered(std::array{as_expression(make(argument<0, 2>{1})).untyped()}).width(0);
+  return lowered_graph(std::array{as_expression(make(argument<0, 2>{1})).untyped()}).width(0);
 }
 
 template <class Layer, class Input, class Weight, class Output>

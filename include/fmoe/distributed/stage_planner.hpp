@@ -293,7 +293,8 @@ class stage_planner {
   ir::node_id bounds(ir::node_id id, ir::node_id scores) {
     const ir::node_id bound = ir::operands(p_.nodes[id])[1];
     const extent last = graph_->nodes.rank(scores) - 1, n = graph_->nodes.shape(scores)[last];
-    const ir::node_id ones = graph_->nodes.slice(graph_->nodes.append_one(scores), last, n, 1);
+    const ir::node_id ones =
+        graph_->nodes.slice(graph_->nodes.make(ir::append_node{scores}), last, n, 1);
     const std::string rows = std::string("abcdefgh").substr(0, last);
     std::string in_array = rows;
     const extent token = *p_.axes[id].token;

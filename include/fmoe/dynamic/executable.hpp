@@ -36,9 +36,10 @@ inline array_view view_of_dynamic(const dynamic::array& a) {
 }
 
 // Lowers results, for calls of up to `tokens` rows if they have inputs.
-inline lowered lowered_dynamic(const std::vector<dynamic::expression>& results, extent tokens) {
+inline lowered_graph lowered_dynamic(const std::vector<dynamic::expression>& results,
+                                     extent tokens) {
   expects<value_error>(!results.empty(), "[compile] there is no result");
-  return lowered(results, tokens);
+  return lowered_graph(results, tokens);
 }
 
 // Calls f with a null pointer to float or double.

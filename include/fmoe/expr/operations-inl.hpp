@@ -214,7 +214,8 @@ FMOE_INLINE expression best_groups(const expression& scores, std::size_t groups,
                                    group_score score) {
   detail::expects_last_axis("best_groups", scores);
   return detail::expression_of(scores, scores.rank(), [=](ir::graph& g, ir::node_id x) {
-    return g.best_groups(x, {groups, score}, active);
+    return g.make(ir::row_function_node{
+        row_function::best_groups, static_cast<double>(active), x, {}, {groups, score}});
   });
 }
 FMOE_INLINE expression bounded_softmax(const expression& scores, const expression& bound) {
@@ -299,8 +300,8 @@ FMOE_INLINE expression concat(const std::vector<expression>& parts, std::size_t 
 }
 FMOE_INLINE expression append_one(const expression& e) {
   detail::expects_last_axis("append_one", e);
-  return detail::expression_of(e, e.rank(),
-                               [](ir::graph& g, ir::node_id x) { return g.append_one(x); });
+  return detail::expression_of(
+      e, e.rank(), [](ir::graph& g, ir::node_id x) { return g.make(ir::append_node{x}); });
 }
 
 FMOE_INLINE expression sized(const expression& e, std::span<const std::size_t> shape) {
@@ -329,7 +330,7 @@ FMOE_INLINE expression all_except(std::span<const index_pair> pairs, std::size_t
   sorted->erase(std::unique(sorted->begin(), sorted->end()), sorted->end());
   return detail::made_of({}, 2,
                          [=, left_out = detail::pair_set(std::move(sorted))](ir::graph& g, auto) {
-                           return g.all_except(left_out, rows, columns);
+                           return g.make(ir::mask_node{left_out, rows, columns});
                          });
 }
 

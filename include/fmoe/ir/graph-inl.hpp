@@ -53,14 +53,14 @@ FMOE_INLINE graph graph::without_nodes() const {
   return g;
 }
 
-FMOE_INLINE std::optional<node_id> graph::find(const decltype(node::op)& op) const {
+FMOE_INLINE std::optional<node_id> graph::find(const node_kind& op) const {
   const auto is_it = [&](extent k) { return nodes_[static_cast<node_id>(k)].op == op; };
   const auto k = nodes_by_hash_.find(hash_of(op), is_it);
   return k ? std::optional(static_cast<node_id>(*k)) : std::nullopt;
 }
 
 // Of the kind, the operands, and what else tells many operations with one operand apart.
-FMOE_INLINE extent graph::hash_of(const decltype(node::op)& op) {
+FMOE_INLINE extent graph::hash_of(const node_kind& op) {
   extent hash = op.index();
   const auto add = [&](extent x) { hash = mixed(hash, x); };
   visit(
@@ -91,12 +91,6 @@ FMOE_INLINE void graph::find_inputs(const node_list& results) {
 }
 
 FMOE_INLINE node_id graph::append(node n) { return put(std::move(n)); }
-
-template <class Operation>
-node_id graph::make(Operation op) {
-  vector<axis_id> axes = op.axes(*this);
-  return put({std::move(op), std::move(axes)});
-}
 
 FMOE_INLINE node_id graph::again(node n, std::span<const node_id> operands) {
   extent next = 0;
@@ -157,11 +151,6 @@ FMOE_INLINE node_id graph::multiply(node_id left, node_id right) {
                 {left, right});
 }
 
-FMOE_INLINE node_id graph::best_groups(node_id arg, grouping groups, extent active) {
-  return make(
-      row_function_node{row_function::best_groups, static_cast<double>(active), arg, {}, groups});
-}
-
 FMOE_INLINE node_id graph::map_rows(row_function fn, double parameter, node_id arg,
                                     std::optional<node_id> bound) {
   return make(row_function_node{fn, parameter, arg, bound});
@@ -177,12 +166,6 @@ FMOE_INLINE node_id graph::select(const selection_rule& rule, node_id arg,
 }
 
 FMOE_INLINE node_id graph::kept(kept_part what, node_id arg) { return make(kept_node{what, arg}); }
-
-FMOE_INLINE node_id graph::append_one(node_id arg) { return make(append_node{arg}); }
-
-FMOE_INLINE node_id graph::all_except(pair_set left_out, extent rows, extent columns) {
-  return make(mask_node{std::move(left_out), rows, columns});
-}
 
 FMOE_INLINE node_id graph::concat(vector<node_id> args, extent axis) {
   return make(concat_node{std::move(args), axis});

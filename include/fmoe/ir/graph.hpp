@@ -50,7 +50,7 @@ class graph {
   graph without_nodes() const;
 
   // Returns the node with this operation, if there is one.
-  std::optional<node_id> find(const decltype(node::op)& op) const;
+  std::optional<node_id> find(const node_kind& op) const;
 
   // Makes the inputs of an expression known where they are parameters: leaves that have a row for
   // each row of the first result. Where there are other inputs, one of these has such rows, too.
@@ -75,6 +75,14 @@ class graph {
     made_.emplace_back(counted_ptr(&object), id);
     made_by_hash_.add(hash);
     return id;
+  }
+
+  // Adds the node of an operation, whose operands belong to this graph; its rule makes its axes.
+  // Nodes that the rules of other operations make have functions of their own below.
+  template <class Operation>
+  node_id make(Operation op) {
+    vector<axis_id> axes = op.axes(*this);
+    return put({std::move(op), std::move(axes)});
   }
 
   node_id leaf(leaf_node n);
@@ -115,10 +123,6 @@ class graph {
   // The Hadamard product, with the same broadcasting as add.
   node_id multiply(node_id left, node_id right);
 
-  // Of each row the entries of its best groups. Throws value_error unless a row is 1 to 64 groups
-  // of one length and has so many active ones.
-  node_id best_groups(node_id arg, grouping groups, extent active);
-
   // A function along the last axis. The axes of `bound` are those before the last one, or the last
   // of these.
   node_id map_rows(row_function fn, double parameter, node_id arg,
@@ -135,8 +139,6 @@ class graph {
   // than K entries ends with values of 0 and indices of -1.
   node_id kept(kept_part what, node_id arg);
 
-  node_id append_one(node_id arg);
-  node_id all_except(pair_set left_out, extent rows, extent columns);
   node_id concat(vector<node_id> args, extent axis);
 
   // `count` neighbours along an axis, from `first` on.
@@ -170,9 +172,6 @@ class graph {
 
   std::string argument_with(axis_id axis) const;
 
-  // Adds an operation whose operands belong to this graph; its rule makes its axes.
-  template <class Operation>
-  node_id make(Operation op);
   void add_up();
   node_id put(node n);
 
@@ -185,7 +184,7 @@ class graph {
   static extent hash_of(const void* object) {
     return mixed(0, reinterpret_cast<std::uintptr_t>(object));
   }
-  static extent hash_of(const decltype(node::op)& op);
+  static extent hash_of(const node_kind& op);
 
   list_by<node_id, node> nodes_;
   numbers_by_hash nodes_by_hash_;

@@ -7,22 +7,8 @@
 // ranks (distributed/placement.hpp).
 #pragma once
 
-#include <fmoe/base/variant.hpp>
 #include <fmoe/base/vector.hpp>
-#include <fmoe/ops/append.hpp>
-#include <fmoe/ops/concat.hpp>
-#include <fmoe/ops/einsum.hpp>
-#include <fmoe/ops/ids.hpp>
-#include <fmoe/ops/join.hpp>
-#include <fmoe/ops/kept.hpp>
-#include <fmoe/ops/leaf.hpp>
-#include <fmoe/ops/map.hpp>
-#include <fmoe/ops/mask.hpp>
-#include <fmoe/ops/row_function.hpp>
-#include <fmoe/ops/row_norm.hpp>
-#include <fmoe/ops/select.hpp>
-#include <fmoe/ops/slice.hpp>
-#include <fmoe/ops/unpair.hpp>
+#include <fmoe/ops/kinds.hpp>
 
 namespace fmoe::ir {
 
@@ -33,9 +19,7 @@ struct node_list : vector<node_id> {
 };
 
 struct node {
-  variant<leaf_node, einsum_node, map_node, join_node, row_function_node, row_norm_node,
-          select_node, kept_node, append_node, concat_node, slice_node, unpair_node, mask_node>
-      op;
+  node_kind op;
   vector<axis_id> axes;
 };
 

@@ -22,9 +22,9 @@ std::vector<read_axis> read_axes_of(Layer& layer) {
     const std::size_t heads = std::exchange(layer.heads, 1);
     const auto y = layer(x, argument<1, 3>(1), argument<2, 3>(1));
     layer.heads = heads;
-    return read_axes<Level>(lowered(std::array{y.untyped()}));
+    return read_axes<Level>(lowered_graph(std::array{y.untyped()}));
   } else {
-    return read_axes<Level>(lowered(std::array{layer(x).untyped()}));
+    return read_axes<Level>(lowered_graph(std::array{layer(x).untyped()}));
   }
 }
 

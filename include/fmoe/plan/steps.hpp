@@ -12,24 +12,8 @@
 
 #include <fmoe/base/checked.hpp>
 #include <fmoe/base/number_function.hpp>
-#include <fmoe/base/variant.hpp>
 #include <fmoe/base/vector.hpp>
-#include <fmoe/ops/append.hpp>
-#include <fmoe/ops/exclude.hpp>
-#include <fmoe/ops/expert_sum.hpp>
-#include <fmoe/ops/gather.hpp>
-#include <fmoe/ops/group.hpp>
-#include <fmoe/ops/kept.hpp>
-#include <fmoe/ops/places.hpp>
-#include <fmoe/ops/pointwise.hpp>
-#include <fmoe/ops/product.hpp>
-#include <fmoe/ops/row_function.hpp>
-#include <fmoe/ops/row_norm.hpp>
-#include <fmoe/ops/screen.hpp>
-#include <fmoe/ops/select.hpp>
-#include <fmoe/ops/token_sum.hpp>
-#include <fmoe/ops/unpair.hpp>
-#include <fmoe/ops/view.hpp>
+#include <fmoe/ops/kinds.hpp>
 
 namespace fmoe::plan {
 
@@ -45,14 +29,6 @@ inline vector<extent> offsets(const vector<axis_stride>& axes) {
   }
   return r;
 }
-
-struct loop_step;
-struct group_step;
-using step = variant<gemm_step, batched_step, reduce_step, gather_step, rescale_step, sample_step,
-                     pointwise_step, row_function_step, row_norm_step, append_step, select_step,
-                     screen_step, token_sum_step, selection_sum_step, expert_choice_step, kept_step,
-                     expand_step, exclude_step, take_step, weigh_step, reweigh_step, unpair_step,
-                     expert_sum_step, pick_step, put_step, keep_step, loop_step, group_step>;
 
 // Consecutive steps that make each row from the same row of what they read. Several threads can
 // share the rows.

@@ -11,25 +11,8 @@
 #include <fmoe/base/axis_labels.hpp>
 #include <fmoe/base/number_function.hpp>
 #include <fmoe/base/pairs.hpp>
-#include <fmoe/base/variant.hpp>
 #include <fmoe/base/vector.hpp>
-#include <fmoe/ops/append.hpp>
-#include <fmoe/ops/concat.hpp>
-#include <fmoe/ops/exclude.hpp>
-#include <fmoe/ops/expert_sum.hpp>
-#include <fmoe/ops/gather.hpp>
-#include <fmoe/ops/group.hpp>
-#include <fmoe/ops/kept.hpp>
-#include <fmoe/ops/places.hpp>
-#include <fmoe/ops/pointwise.hpp>
-#include <fmoe/ops/product.hpp>
-#include <fmoe/ops/row_function.hpp>
-#include <fmoe/ops/row_norm.hpp>
-#include <fmoe/ops/screen.hpp>
-#include <fmoe/ops/select.hpp>
-#include <fmoe/ops/slice.hpp>
-#include <fmoe/ops/token_sum.hpp>
-#include <fmoe/ops/unpair.hpp>
+#include <fmoe/ops/kinds.hpp>
 
 namespace fmoe::planner {
 
@@ -53,13 +36,7 @@ struct pass {
 };
 
 struct operation {
-  using kind =
-      variant<product_op, gemm_op, batched_op, gather_op, rescale_op, sample_op, reduce_op,
-              pointwise_op, row_function_op, row_norm_op, append_op, select_op, kept_op, screen_op,
-              expand_op, slice_op, unpair_op, concat_op, take_op, weigh_op, reweigh_op, pick_op,
-              put_op, keep_op, token_sum_op, expert_sum_op, exclude_op>;
-
-  kind what;
+  operation_kind what;
   vector<use> in;
   use out;
   vector<pass> passes{};            // applied to the result while it is in cache

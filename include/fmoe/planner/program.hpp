@@ -91,7 +91,7 @@ struct program {
   }
 
   // Adds an operation whose result has these labels.
-  use make(operation::kind what, vector<use> in, axis_labels labels, bool selection = false,
+  use make(operation_kind what, vector<use> in, axis_labels labels, bool selection = false,
            extent keep = 0) {
     value v;
     v.scope = value_scope::constant;

@@ -15,7 +15,7 @@ class compiled {
   static constexpr std::size_t Results = Ranks::size();
 
  public:
-  compiled(const detail::lowered& layer, std::size_t tokens, const compile_options& options)
+  compiled(const detail::lowered_graph& layer, std::size_t tokens, const compile_options& options)
       : executable_(layer.nodes(),
                     detail::compile_graph<T, Level>(layer.nodes(), layer.roots(), tokens, options),
                     Arguments, detail::dtype_of<T>, tokens) {}
@@ -224,7 +224,7 @@ auto compile(const Layer& layer, arguments<Ranks...>, std::size_t tokens,
   using results = detail::result_list<std::remove_const_t<decltype(e)>>;
   cpu::use_weights<typename results::scalar, Level, results::types>();
   return compiled<typename results::scalar, Level, sizeof...(Ranks), typename results::ranks>(
-      detail::lowered(results::untyped(e)), tokens, options);
+      detail::lowered_graph(results::untyped(e)), tokens, options);
 }
 template <class Level = cpu::native, class Layer>
 auto compile(const Layer& layer, std::size_t tokens, const compile_options& options = {}) {

@@ -19,7 +19,7 @@ cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, e
 }
 
 template <class Level>
-cost_report cost_of_result(const lowered& e, extent element_bytes) {
+cost_report cost_of_result(const lowered_graph& e, extent element_bytes) {
   const auto figures = [&](bool naive) {
     planner::plan_options how;
     how.naive = naive;

@@ -27,7 +27,7 @@ template <class T, class Level>
 cost_figures factorized_cost(const ir::graph& g, const ir::node_list& results, extent tokens,
                              const compile_options& options);
 template <class Level>
-cost_report cost_of_result(const lowered& e, extent element_bytes);
+cost_report cost_of_result(const lowered_graph& e, extent element_bytes);
 
 }  // namespace fmoe::detail
 

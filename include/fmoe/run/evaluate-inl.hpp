@@ -9,7 +9,7 @@
 
 namespace fmoe::detail {
 
-FMOE_INLINE void expects_output(const lowered& e, dtype type, const array_view& y) {
+FMOE_INLINE void expects_output(const lowered_graph& e, dtype type, const array_view& y) {
   const auto shape = e.shape(0);
   const expected_array output{
       .row = shape, .type = type, .is = expected_array::role::output, .per_token = false};

@@ -7,7 +7,7 @@
 #include <fmoe/backend/cpu/use_weights.hpp>
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
-#include <fmoe/expr/lowered.hpp>
+#include <fmoe/expr/lowered_graph.hpp>
 #include <fmoe/expr/pointwise.hpp>
 #include <fmoe/expr/pointwise_function.hpp>
 #include <fmoe/expr/rows.hpp>
@@ -67,15 +67,15 @@ inline constexpr bool refuses_result<std::tuple<Es...>> =
 
 // Lowers one expression, or several in a tuple, for the kernels of Level.
 template <class Level, class E>
-lowered lowered_for(const E& e) {
+lowered_graph lowered_for(const E& e) {
   using results = result_list<E>;
   cpu::use_weights<typename results::scalar, Level, results::types>();
-  return lowered(results::untyped(e));
+  return lowered_graph(results::untyped(e));
 }
 
 // Writes the values of results to arrays, one for each.
 template <class T, class Level>
-void evaluate(const lowered& e, const compile_options& options,
+void evaluate(const lowered_graph& e, const compile_options& options,
               const std::derived_from<array_view> auto&... results) {
   const compiled_graph compiled =
       compile_graph<T, Level>(e.nodes(), e.roots(), all, options, {}, calls::one);
@@ -86,7 +86,7 @@ void evaluate(const lowered& e, const compile_options& options,
 
 // Makes a tensor of the shape of a result.
 template <class T, std::size_t Rank>
-tensor<T, Rank> tensor_of(const lowered& e, extent result) {
+tensor<T, Rank> tensor_of(const lowered_graph& e, extent result) {
   std::array<std::size_t, Rank> shape;
   // The rank limits the copy: g++ 16 would warn of a shape of more axes.
   std::copy_n(e.shape(result).begin(), Rank, shape.begin());
@@ -94,7 +94,7 @@ tensor<T, Rank> tensor_of(const lowered& e, extent result) {
 }
 
 // Throws shape_error or value_error if an array cannot hold the value of the one result.
-void expects_output(const lowered& e, dtype type, const array_view& y);
+void expects_output(const lowered_graph& e, dtype type, const array_view& y);
 
 }  // namespace fmoe::detail
 

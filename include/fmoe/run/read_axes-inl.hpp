@@ -24,7 +24,7 @@ block_axis longest_axis(const planner::program& p, const planner::use& u, Condit
 }
 
 template <class Level>
-std::vector<read_axis> read_axes(const lowered& layer) {
+std::vector<read_axis> read_axes(const lowered_graph& layer) {
   const planner::program p = planner::lower(layer.nodes(), layer.roots(), {});
   std::vector<read_axis> axes;
   for (const planner::operation& o : p.operations) {

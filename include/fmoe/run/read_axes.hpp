@@ -6,7 +6,7 @@
 
 #include <fmoe/backend/cpu/native.hpp>
 #include <fmoe/base/separate.hpp>
-#include <fmoe/expr/lowered.hpp>
+#include <fmoe/expr/lowered_graph.hpp>
 
 namespace fmoe::detail {
 
@@ -19,7 +19,7 @@ struct read_axis {
 // sums over, or the rows that a selection gathers. Parameters that are read otherwise are not
 // listed.
 template <class Level>
-std::vector<read_axis> read_axes(const lowered& layer);
+std::vector<read_axis> read_axes(const lowered_graph& layer);
 
 }  // namespace fmoe::detail
 

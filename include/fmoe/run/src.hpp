@@ -4,7 +4,7 @@
 
 #include <fmoe/backend/reference/reference-inl.hpp>
 #include <fmoe/expr/expression-inl.hpp>
-#include <fmoe/expr/lowered-inl.hpp>
+#include <fmoe/expr/lowered_graph-inl.hpp>
 #include <fmoe/expr/operations-inl.hpp>
 #include <fmoe/layers/monet_routing-inl.hpp>
 #include <fmoe/layers/zero_experts-inl.hpp>
@@ -34,8 +34,8 @@ template cost_figures factorized_cost<float, cpu::native>(const ir::graph&, cons
                                                           extent, const compile_options&);
 template cost_figures factorized_cost<double, cpu::native>(const ir::graph&, const ir::node_list&,
                                                            extent, const compile_options&);
-template cost_report cost_of_result<cpu::native>(const lowered&, extent);
-template std::vector<read_axis> read_axes<cpu::native>(const lowered&);
+template cost_report cost_of_result<cpu::native>(const lowered_graph&, extent);
+template std::vector<read_axis> read_axes<cpu::native>(const lowered_graph&);
 
 }  // namespace fmoe::detail
 

@@ -17,15 +17,15 @@ struct node_list;
 
 namespace fmoe::detail {
 
-class lowered {
+class lowered_graph {
  public:
   // For calls of up to `rows` rows of the inputs that do not say it themselves. Expressions without
   // inputs are computed of parameters alone, some of which may have a row for each row of the first
   // result: graph::find_inputs. Throws value_error and shape_error as the operations say.
-  explicit lowered(std::span<const dynamic::expression> results, extent rows = all);
-  lowered(lowered&&) noexcept;
-  lowered& operator=(lowered&&) noexcept;
-  ~lowered();
+  explicit lowered_graph(std::span<const dynamic::expression> results, extent rows = all);
+  lowered_graph(lowered_graph&&) noexcept;
+  lowered_graph& operator=(lowered_graph&&) noexcept;
+  ~lowered_graph();
 
   const ir::graph& nodes() const;
   const ir::node_list& roots() const;  // those of the results
@@ -34,13 +34,13 @@ class lowered {
   extent width(extent result) const;  // the extent of its last axis; `all` if nothing tells it
 
  private:
-  struct graph;
+  struct contents;
 
-  std::unique_ptr<graph> made_;
+  std::unique_ptr<contents> made_;
 };
 
 }  // namespace fmoe::detail
 
 #if !defined(FMOE_SEPARATE_COMPILATION)
-#include <fmoe/expr/lowered-inl.hpp>
+#include <fmoe/expr/lowered_graph-inl.hpp>
 #endif
