@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the steps of a plan read and write: rows of arrays, tables of gathers, panels of weights,
-// and the operands of the passes over a finished block.
+// A plan with its constants, and what its steps read and write: rows of arrays, tables of gathers,
+// panels of weights, and the operands of the passes over a finished block. A step is run by a
+// function run(step, operands, frame) of steps/.
 #pragma once
 
 #include <fmoe/backend/cpu/binding.hpp>
@@ -12,20 +13,20 @@ namespace fmoe::cpu {
 
 template <class T, class Arch>
 class operands {
- protected:
+ public:
   using frame = cpu::frame<T>;
 
   operands(step_plan p, std::span<const ir::leaf_node> leaves)
-      : plan_(std::move(p)),
-        constants_(plan_, leaves) {}
+      : plan(std::move(p)),
+        constants(plan, leaves) {}
 
   bool is_computed(extent storage) const {
-    return plan_.storages[storage].where == storage_row::kind::constant;
+    return plan.storages[storage].where == storage_row::kind::constant;
   }
 
   FMOE_NOINLINE rows_of<T> rows(const view& v, const frame& f) const noexcept {
     using enum storage_row::kind;
-    const storage_row& s = plan_.storages[v.storage];
+    const storage_row& s = plan.storages[v.storage];
     rows_of<T> r{nullptr, s.stride};
     switch (s.where) {
       case arena:
@@ -33,14 +34,14 @@ class operands {
             f.arena + s.offset + (s.in_group ? f.own : 0) + (s.listed ? f.listed * s.stride : 0);
         break;
       case call: r.data = f.bound->call + s.offset * f.bound->call_rows + f.first * s.stride; break;
-      case once: r.data = f.bound->call + plan_.call * f.bound->call_rows + s.offset; break;
-      case constant: r.data = constants_.computed() + s.offset; break;
+      case once: r.data = f.bound->call + plan.call * f.bound->call_rows + s.offset; break;
+      case constant: r.data = constants.computed() + s.offset; break;
       case screen:
         if constexpr (std::is_same_v<T, float>)
-          r.data = const_cast<float*>(constants_.screened(s.source).row(0));
+          r.data = const_cast<float*>(constants.screened(s.source).row(0));
         break;
       case leaf:
-      case input: r.data = const_cast<T*>(constants_.leaf(v.storage)) + f.first * s.stride; break;
+      case input: r.data = const_cast<T*>(constants.leaf(v.storage)) + f.first * s.stride; break;
       case output: r = f.bound->results[s.source]; break;
       case argument: {
         const auto& a = f.bound->arguments[s.source];
@@ -56,19 +57,19 @@ class operands {
 
   // The table of a gather, of Ts or as it is stored.
   weight_table<T> table(const view& v, const frame& at) const noexcept {
-    if (plan_.storages[v.storage].where == storage_row::kind::leaf)
-      return constants_.table(v.storage);
-    return constants_.table_of(rows(v, at).data);
+    if (plan.storages[v.storage].where == storage_row::kind::leaf)
+      return constants.table(v.storage);
+    return constants.table_of(rows(v, at).data);
   }
 
   // Returns the rows of a weight's panels for so many k.
   extent panel_rows(extent weight, extent k) const noexcept {
-    return constants_.stored(weight).panel_rows(plan_.weights[weight].rounding, k);
+    return constants.stored(weight).panel_rows(plan.weights[weight].rounding, k);
   }
 
   // Returns the step's panels of one of its weights, from a column and from k on.
   gemm_panels<T> part(const gemm_step& s, extent weight, extent column, extent k) const noexcept {
-    const gemm_panels<T> all = constants_.panels(plan_, s.weight, weight);
+    const gemm_panels<T> all = constants.panels(plan, s.weight, weight);
     const auto bytes = [&](extent depth) {
       return all.kernels->bytes(panel_rows(s.weight, depth));
     };
@@ -95,6 +96,13 @@ class operands {
     }
   }
 
+  // Does the call add to this result?
+  bool adds(const view& c, const frame& f) const noexcept {
+    const storage_row& s = plan.storages[c.storage];
+    return s.where == storage_row::kind::output && !f.bound->adds.empty() &&
+           f.bound->adds[s.source];
+  }
+
   // Returns the first panel that the steps from `from` on read, at a position of their loop or for
   // an expert of their group; the previous step prefetches it.
   const std::byte* first_weights(const vector<step>& steps, extent from, extent at,
@@ -103,15 +111,15 @@ class operands {
       if (const auto* g = get_if<gemm_step>(&steps[from]))
         return part(*g, g->expert_step * expert, g->n_step * at, g->k_step * at).data;
       if (const auto* s = get_if<screen_step>(&steps[from]))
-        return constants_.screened(s->weight).panels.data();
+        return constants.screened(s->weight).panels.data();
       if (const auto* l = get_if<loop_step>(&steps[from]))
         if (const std::byte* w = first_weights(l->body, 0, 0)) return w;
     }
     return nullptr;
   }
 
-  step_plan plan_;
-  constants<T, Arch> constants_;
+  step_plan plan;
+  cpu::constants<T, Arch> constants;
 };
 
 }  // namespace fmoe::cpu
