@@ -2,6 +2,7 @@
 #include <fmoe/expr/concat.hpp>
 #include <fmoe/expr/einsum.hpp>
 #include <fmoe/expr/rows.hpp>
+#include <fmoe/ir/graph.hpp>
 #include <fmoe/mxd.hpp>
 
 #include "support/catch.hpp"
@@ -143,7 +144,7 @@ TEST_CASE("unknown extents that must be equal are joined before one is known", "
                     whole = k.concat({rest, tensor_leaf(k, {3, 4})}, 1);
   k.add(whole, tensor_leaf(k, {9}, true));
   CHECK(k.shape(rest) == std::vector<extent>{3, 5});
-  CHECK(text_of_error([&] { k.add(k.append_one(rest), tensor_leaf(k, {7}, true)); }) ==
+  CHECK(text_of_error([&] { k.add(k.make(ir::append_node{rest}), tensor_leaf(k, {7}, true)); }) ==
         "[add] axis 1 is 6 and 7: operands of 2 and 1 axes align at their last axes");
 }
 

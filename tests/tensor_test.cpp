@@ -2,6 +2,7 @@
 #include <fmoe/arrays/sliced.hpp>
 #include <fmoe/arrays/viewed.hpp>
 #include <fmoe/evaluate.hpp>
+#include <fmoe/ir/graph.hpp>
 #include <fmoe/tensor.hpp>
 
 #include <cmath>

@@ -11,6 +11,7 @@
 #include <random>
 
 #include <fmoe/expr/expression.hpp>
+#include <fmoe/ir/graph.hpp>
 
 #include "names.hpp"
 #include "normal.hpp"

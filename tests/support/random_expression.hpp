@@ -251,7 +251,7 @@ class random_expression {
     if (at + 1 == e.axes.size() && chance(50)) {
       std::vector<axis> longer = e.axes;
       ++longer[at].length;
-      return put(made_.append_one(e.id), std::move(longer), std::max(e.bound, 1.0));
+      return put(made_.make(ir::append_node{e.id}), std::move(longer), std::max(e.bound, 1.0));
     }
     std::vector<ir::node_id> parts{e.id};
     std::vector<axis> axes = e.axes, other = e.axes;

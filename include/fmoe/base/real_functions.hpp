@@ -11,7 +11,12 @@
 
 namespace fmoe::detail {
 
-// A number with the operators that pointwise_functions need.
+// A number with the operators that pointwise_functions need, and what a comparison of two says.
+struct truth {
+  bool holds;
+
+  friend constexpr truth operator&(truth a, truth b) { return {a.holds && b.holds}; }
+};
 struct real {
   double value = 0;
 
@@ -25,10 +30,10 @@ struct real {
   friend constexpr real operator&(real a, real b) {
     return real(std::bit_cast<double>(a.bits() & b.bits()));
   }
-  friend constexpr bool operator<(real a, real b) { return a.value < b.value; }
-  friend constexpr bool operator>(real a, real b) { return a.value > b.value; }
-  friend constexpr bool operator<=(real a, real b) { return a.value <= b.value; }
-  friend constexpr bool operator==(real a, real b) { return a.value == b.value; }
+  friend constexpr truth operator<(real a, real b) { return {a.value < b.value}; }
+  friend constexpr truth operator>(real a, real b) { return {a.value > b.value}; }
+  friend constexpr truth operator<=(real a, real b) { return {a.value <= b.value}; }
+  friend constexpr truth operator==(real a, real b) { return {a.value == b.value}; }
 };
 
 struct real_operations {
@@ -39,7 +44,7 @@ struct real_operations {
   };
 
   static constexpr real fmadd(real a, real b, real c) { return a * b + c; }
-  static constexpr real select(bool first, real a, real b) { return first ? a : b; }
+  static constexpr real select(truth first, real a, real b) { return first.holds ? a : b; }
   static constexpr real divide(real a, real b) { return real(a.value / b.value); }
   // In two factors, because 2^n itself may not be representable.
   static constexpr real scale_by_power_of_two(real x, real n) {

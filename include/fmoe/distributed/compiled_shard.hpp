@@ -103,11 +103,11 @@ auto compile(const sharded<Layer>& layer, arguments<Ranks...>, std::size_t token
         if (is_whole && p.parameter.value().elements != nullptr &&
             p.parameter.value().elements->same_elements(*c.whole.elements))
           p.parameter.assign(c.own[0]);
-    ir::graph g;
-    const ir::node_list roots =
-        results::lower(detail::apply_to_arguments(same, arguments<Ranks...>{}, tokens, numbers), g);
-    auto plan = detail::plan_of(g, roots, {detail::spread::tokens}, layer.cut, layer.parameters,
-                                tokens, sizeof(T), layer.network, options.on == nullptr);
+    const detail::lowered_graph whole(
+        results::untyped(detail::apply_to_arguments(same, arguments<Ranks...>{}, tokens, numbers)));
+    auto plan =
+        detail::plan_of(whole.nodes(), whole.roots(), {detail::spread::tokens}, layer.cut,
+                        layer.parameters, tokens, sizeof(T), layer.network, options.on == nullptr);
     detail::expects<value_error>(plan.inputs.size() == sizeof...(Ranks),
                                  "[compile] the layer uses ", plan.inputs.size(), " of its ",
                                  sizeof...(Ranks), " arguments");
