@@ -27,6 +27,7 @@ TEST_CASE("each block of code of a page is quoted from a source that is compiled
   for (const auto& [folder, extension] : {std::pair{"include", ".hpp"},
                                           {"examples", ".cpp"},
                                           {"examples", ".hpp"},
+                                          {"python/src", ".cpp"},
                                           {"tests", ".cpp"}})
     for (const auto& file : files_of(folder, extension)) sources.push_back(lines_of(content(file)));
   std::size_t blocks = 0;

@@ -61,7 +61,7 @@ API = {
 PARTS = {
     "Using fmoe": ["guide", "headers", "formats", "install", "platforms", "operators", "gradients", "training", "training_mumoe", "training_language", "serving", "determinism", "interpretability", "python", "c", "errors", "interop", "cuda", "distributed", "performance", "measurements", "gallery"],
     "Layers": LAYERS,
-    "Inside": ["architecture", "adding_a_layer", "screening", "gpu_kernels"],
+    "Inside": ["architecture", "adding_a_layer", "add_an_operation", "screening", "gpu_kernels"],
 }
 
 NOTEBOOKS = ["run_a_layer", "find_an_expert", "steer_an_expert", "delete_a_domain", "train_a_layer", "naive_against_factorized"]

@@ -122,7 +122,9 @@ FMOE_INLINE dynamic::expression drop(const dynamic::expression& e,
 
 FMOE_INLINE dynamic::expression above(const dynamic::expression& e,
                                       const dynamic::expression& bound) {
-  return of_two(e, bound, [](ir::graph& g, ir::node_id x, ir::node_id b) { return g.above(x, b); });
+  return of_two(e, bound, [](ir::graph& g, ir::node_id x, ir::node_id b) {
+    return g.join(pass_kind::above, x, b);
+  });
 }
 
 }  // namespace fmoe::detail

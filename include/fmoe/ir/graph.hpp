@@ -114,9 +114,6 @@ class graph {
   // 0 where the condition is above 0, else arg.
   node_id drop(node_id arg, node_id condition) { return join(pass_kind::drop, arg, condition); }
 
-  // arg where it is above its bound, else 0; NaN stays.
-  node_id above(node_id arg, node_id bound) { return join(pass_kind::above, arg, bound); }
-
   // [...] -> [..., n]: each number n times, along a new last axis.
   node_id repeat(node_id arg, extent n);
 
