@@ -3,5 +3,6 @@
 // optimizers and ranks.
 #include <fmoe/distributed/src.hpp>
 #include <fmoe/gradients/src.hpp>
+#include <fmoe/layers/src.hpp>
 #include <fmoe/optimizers/src.hpp>
 #include <fmoe/run/src.hpp>

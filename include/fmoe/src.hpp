@@ -8,6 +8,7 @@
 #include <fmoe/distributed/src.hpp>
 #include <fmoe/gradients/src.hpp>
 #include <fmoe/io/src.hpp>
+#include <fmoe/layers/src.hpp>
 #include <fmoe/optimizers/src.hpp>
 #include <fmoe/planner/src.hpp>
 #include <fmoe/run/src.hpp>

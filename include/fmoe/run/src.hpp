@@ -6,8 +6,6 @@
 #include <fmoe/expr/expression-inl.hpp>
 #include <fmoe/expr/lowered_graph-inl.hpp>
 #include <fmoe/expr/operations-inl.hpp>
-#include <fmoe/layers/monet_routing-inl.hpp>
-#include <fmoe/layers/zero_experts-inl.hpp>
 #include <fmoe/run/call_check-inl.hpp>
 #include <fmoe/run/checked_executable-inl.hpp>
 #include <fmoe/run/compile_graph-inl.hpp>
