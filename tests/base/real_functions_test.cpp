@@ -31,9 +31,11 @@ double greatest_error(const std::vector<double>& x, const F& f, const G& right) 
   return most;
 }
 
-TEST_CASE("exp, powers and the normal tail have the last digits of the C library's") {
+TEST_CASE("exp, ln, powers and the normal tail have the last digits of the C library's") {
   CHECK(greatest_error(numbers(-700, 700), detail::exponential,
                        [](double x) { return std::exp(x); }) < 7e-16);
+  CHECK(greatest_error(numbers(1.5, 1e9), detail::logarithm, [](double x) { return std::log(x); }) <
+        7e-16);
   for (const double exponent : {0.3, 1.0, 2.5, 10.0, 1000.0})
     CHECK(greatest_error(
               numbers(0.8, 1), [=](double x) { return detail::power_of(x, exponent); },
@@ -43,7 +45,7 @@ TEST_CASE("exp, powers and the normal tail have the last digits of the C library
         }) < 3e-14);  // of a rounded argument
 }
 
-TEST_CASE("edges of exp and of powers") {
+TEST_CASE("edges of exp, ln and powers") {
   constexpr double infinity = std::numeric_limits<double>::infinity(),
                    nan = std::numeric_limits<double>::quiet_NaN();
   CHECK(detail::exponential(0) == 1);
@@ -52,6 +54,11 @@ TEST_CASE("edges of exp and of powers") {
   CHECK(detail::exponential(infinity) == infinity);
   CHECK(std::isnan(detail::exponential(nan)));
   CHECK(detail::exponential(-744) == std::exp(-744.0));  // a subnormal number
+  CHECK(detail::logarithm(0) == -infinity);
+  CHECK(detail::logarithm(1) == 0);
+  CHECK(detail::logarithm(infinity) == infinity);
+  CHECK(std::isnan(detail::logarithm(-1)));
+  CHECK(detail::logarithm(5e-324) == std::log(5e-324));
   CHECK(detail::power_of(0, 0.5) == 0);
   CHECK(detail::power_of(1, 1000) == 1);
 }
@@ -61,6 +68,7 @@ TEST_CASE("no bit of them depends on the precision of the x87 unit") {
     std::vector<double> y;
     for (const double x : numbers(0, 20)) {
       y.push_back(detail::exponential(-x));
+      y.push_back(detail::logarithm(x));
       y.push_back(detail::power_of(x, 3.7));
       y.push_back(detail::normal_tail(x));
     }

@@ -17,7 +17,7 @@ namespace fmoe {
 inline double entropy(std::span<const double> p) {
   double sum = 0;
   for (const double x : p)
-    if (x != 0) sum -= x * std::log(x);
+    if (x != 0) sum -= x * detail::logarithm(x);
   return sum;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// exp, powers and the tail of the normal distribution in double, with bits that depend on nothing
-// but the number. Those of a C library may: MinGW-w64 (12.2) computes exp, pow and erfc with the
-// x87 unit, whose precision is another on threads that Windows makes than on the first one.
+// exp, ln, powers and the tail of the normal distribution in double, with bits that depend on
+// nothing but the number. Those of a C library may: MinGW-w64 (12.2) computes exp, pow and erfc
+// with the x87 unit, whose precision is another on threads that Windows makes than on the first
+// one.
 #pragma once
 
 #include <bit>
@@ -70,6 +71,7 @@ struct real_operations {
 using real_functions = pointwise_functions<real_operations>;
 
 inline double exponential(double x) { return real_functions::exponential(real(x)).value; }
+inline double logarithm(double x) { return real_functions::logarithm(real(x)).value; }
 
 // Returns the probability that a standard normal number is greater than x, for x >= 0.
 inline double normal_tail(double x) { return real_functions::normal_tail(real(x)).value; }

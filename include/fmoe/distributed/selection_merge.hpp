@@ -26,7 +26,7 @@ double log_sum(std::span<const T> numbers) {
   double top = -std::numeric_limits<double>::infinity(), sum = 0;
   for (const T x : numbers) top = std::isnan(x) || double{x} > top ? double{x} : top;
   for (const T x : numbers) sum += exponential(double{x} - top);
-  return top + std::log(sum);
+  return top + logarithm(sum);
 }
 
 // The same of some such logarithms: of neighbours first, as fold_rows adds.
