@@ -192,7 +192,8 @@ class array {
                                           element_type::i64};
     constexpr element_type without[] = {element_type::u8, element_type::u16, element_type::u32,
                                         element_type::u64};
-    return (std::is_signed_v<I> ? with_sign : without)[std::bit_width(sizeof(I)) - 1];
+    constexpr extent width = std::bit_width(sizeof(I)) - 1;  // its logarithm, in bytes
+    return std::is_signed_v<I> ? with_sign[width] : without[width];
   }
 
   template <class T>
