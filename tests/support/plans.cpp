@@ -35,14 +35,21 @@ plan::step_plan make_plan(const planner::program& p, extent tokens,
   return cpu::make_plan(p, tokens, how);
 }
 
-const char* kind_of(const plan::step& s) {
-  constexpr std::array kinds{
-      "gemm",          "batched",    "reduce", "gather",  "rescale", "sample",    "pointwise",
-      "row_function",  "row_norm",   "append", "select",  "screen",  "token_sum", "selection_sum",
-      "expert_choice", "kept",       "expand", "exclude", "take",    "weigh",     "reweigh",
-      "unpair",        "expert_sum", "pick",   "put",     "keep",    "loop",      "group"};
-  static_assert(kinds.size() == plan::step::size);
-  return kinds[s.index()];
+namespace {
+
+// "gemm" of gemm_step, as compilers write a type.
+template <class Step>
+std::string name_of_type() {
+  const std::string_view text = __PRETTY_FUNCTION__;
+  const std::size_t end = text.find("_step", text.find("Step = ")),
+                    first = text.rfind(':', end) + 1;
+  return std::string(text.substr(first, end - first));
+}
+
+}  // namespace
+
+std::string kind_of(const plan::step& s) {
+  return visit([]<class Step>(const Step&) { return name_of_type<Step>(); }, s);
 }
 
 namespace {

@@ -95,6 +95,6 @@ lines describe(const plan::step_plan& p);
 bool placement_is_sound(const plan::step_plan& p);
 
 // How lines call the kind of a step.
-const char* kind_of(const plan::step& s);
+std::string kind_of(const plan::step& s);
 
 }  // namespace fmoe::test
