@@ -5,6 +5,7 @@
 #include <fmoe/backend/cpu/stored_weights.hpp>
 #include <fmoe/backend/cpu/use_weights.hpp>
 
+#if !defined(FMOE_SEPARATE_COMPILATION)  // otherwise use_weights.hpp has one that does nothing
 namespace fmoe::cpu {
 
 template <class T, class Level, type_set Types>
@@ -18,3 +19,4 @@ void use_weights() {
 }
 
 }  // namespace fmoe::cpu
+#endif

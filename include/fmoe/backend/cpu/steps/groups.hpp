@@ -13,7 +13,7 @@
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-void run(const pick_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const pick_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
   const auto from = [&](extent r) {
@@ -27,7 +27,7 @@ void run(const pick_step& s, const operands<T, Arch>& in, const frame<T>& f) noe
 }
 
 template <class T, class Arch>
-void run(const keep_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const keep_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   for (extent r = 0; r < f.count; ++r)
     std::copy_n(a.data + r * a.stride, s.columns,
@@ -36,8 +36,8 @@ void run(const keep_step& s, const operands<T, Arch>& in, const frame<T>& f) noe
 
 // Adds those of some rows of a group whose tokens are in [first, end).
 template <class T, class Arch>
-void put(const put_step& s, const operands<T, Arch>& in, const frame<T>& f, extent count,
-         extent first, extent end) noexcept {
+inline void put(const put_step& s, const operands<T, Arch>& in, const frame<T>& f, extent count,
+                extent first, extent end) noexcept {
   const rows_of<T> a = in.rows(s.a, f), selection = in.rows(s.selection, f), c = in.rows(s.c, f);
   constexpr std::uint32_t row = 0;
   for (extent r = 0; r < count; ++r) {
@@ -49,7 +49,7 @@ void put(const put_step& s, const operands<T, Arch>& in, const frame<T>& f, exte
   }
 }
 template <class T, class Arch>
-void run(const put_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const put_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   put(s, in, f, f.count, 0, all);
 }
 
@@ -149,7 +149,7 @@ struct group_run {
 };
 
 template <class T, class Arch>
-void run(const group_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const group_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f);
   auto* const scratch = reinterpret_cast<std::uint32_t*>(f.arena + s.scratch);
   const auto entries = [&](extent t) { return kept<T, Arch>(selection, t, 0, s.keep); };

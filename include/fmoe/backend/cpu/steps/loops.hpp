@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Runs lists of steps, and loops over the units of an intermediate. A step of a kind is run by the
-// function run(step, operands, frame) that the other files of this folder have for it.
+// function run(step, operands, frame) that the other files of this folder have for it. These are
+// templates and still declared inline, because g++ then takes more of them into their callers.
 #pragma once
 
 #include <fmoe/backend/cpu/operands.hpp>
@@ -8,14 +9,14 @@
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-void run_step(const step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run_step(const step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   detail::visit([&](const auto& x) { run(x, in, f); }, s);
 }
 
 // Runs steps that make each row from the same row of what they read; threads share the rows.
 template <class T, class Arch>
-void run_rows(const vector<step>& steps, const row_range& s, const operands<T, Arch>& in,
-              const frame<T>& whole) noexcept {
+inline void run_rows(const vector<step>& steps, const row_range& s, const operands<T, Arch>& in,
+                     const frame<T>& whole) noexcept {
   const extent parts = s.parts(whole.count, whole.threads->size());
   whole.threads->run(parts, [&](extent thread) noexcept {
     frame<T> f = whole;
@@ -29,8 +30,9 @@ void run_rows(const vector<step>& steps, const row_range& s, const operands<T, A
 // Runs the steps of [first, end) in order; threads share the rows of some. weights_from(i) returns
 // the weights that are read first from step i on.
 template <class T, class Arch>
-void run_steps(const vector<step>& steps, extent first, extent end, const vector<row_range>& shared,
-               const operands<T, Arch>& in, frame<T>& f, const auto& weights_from) noexcept {
+inline void run_steps(const vector<step>& steps, extent first, extent end,
+                      const vector<row_range>& shared, const operands<T, Arch>& in, frame<T>& f,
+                      const auto& weights_from) noexcept {
   auto range = shared.begin();
   for (extent i = first; i < end; ++i) {
     while (range != shared.end() && range->first < i) ++range;
@@ -45,7 +47,7 @@ void run_steps(const vector<step>& steps, extent first, extent end, const vector
 }
 
 template <class T, class Arch>
-void run(const loop_step& s, const operands<T, Arch>& in, const frame<T>& outer) noexcept {
+inline void run(const loop_step& s, const operands<T, Arch>& in, const frame<T>& outer) noexcept {
   frame<T> f = outer;
   f.in_loop = true;
   for (f.at = 0; f.at < s.length; f.at += s.chunk) {

@@ -11,7 +11,7 @@
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-void run(const gemm_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const gemm_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const bool cut_k = f.in_loop && s.k_step != 0, cut_n = f.in_loop && s.n_step != 0;
   const extent k0 = s.k_step * f.at, n0 = s.n_step * f.at;
   const bool finished = !cut_k || f.is_last;
@@ -55,14 +55,14 @@ void run(const gemm_step& s, const operands<T, Arch>& in, const frame<T>& f) noe
 }
 
 template <class T, class Arch>
-void run(const token_sum_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const token_sum_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), b = s.b.exists() ? in.rows(s.b, f) : rows_of<T>{};
   token_sum<T, Arch>(s, {a.data, a.stride}, {b.data, b.stride}, in.rows(s.c, f).data, f.arena,
                      f.tokens, f.part, f.parts, in.adds(s.c, f));
 }
 
 template <class T, class Arch>
-void run(const expert_sum_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const expert_sum_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f), a = in.rows(s.a.at, f),
                    b = s.b.at.exists() ? in.rows(s.b.at, f) : rows_of<T>{};
   const auto row = [&](extent t) { return kept<T, Arch>(selection, t, 0, s.keep); };

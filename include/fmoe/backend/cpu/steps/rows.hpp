@@ -11,7 +11,7 @@
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-void run(const batched_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const batched_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), b = in.rows(s.b, f), c = in.rows(s.c, f);
   loop_axes out(s.out), summed(s.summed);
   extent columns = s.columns;
@@ -31,7 +31,7 @@ void run(const batched_step& s, const operands<T, Arch>& in, const frame<T>& f) 
 }
 
 template <class T, class Arch>
-void run(const reduce_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const reduce_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   const small_product<T, Arch> sum(loop_axes(s.out), loop_axes(s.summed));
   for (extent t = 0; t < f.count; ++t) {
@@ -42,7 +42,7 @@ void run(const reduce_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const pointwise_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const pointwise_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   const extent columns = f.in_loop ? s.column_step * f.length : s.columns;
   for (extent t = 0; t < f.count; ++t) {
@@ -53,7 +53,8 @@ void run(const pointwise_step& s, const operands<T, Arch>& in, const frame<T>& f
 }
 
 template <class T, class Arch>
-void run(const row_function_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const row_function_step& s, const operands<T, Arch>& in,
+                const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   const rows_of<T> bound = s.bounds != 0 ? in.rows(s.bound, f) : rows_of<T>{};
   for (extent t = 0; t < f.count; ++t)
@@ -64,7 +65,7 @@ void run(const row_function_step& s, const operands<T, Arch>& in, const frame<T>
 }
 
 template <class T, class Arch>
-void run(const row_norm_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const row_norm_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r)
@@ -73,7 +74,7 @@ void run(const row_norm_step& s, const operands<T, Arch>& in, const frame<T>& f)
 }
 
 template <class T, class Arch>
-void run(const append_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const append_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
@@ -84,7 +85,7 @@ void run(const append_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const exclude_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const exclude_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t) {
     typename excluder<T, Arch>::rows from{};

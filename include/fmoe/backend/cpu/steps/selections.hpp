@@ -15,29 +15,30 @@
 namespace fmoe::cpu {
 
 template <class T, class Arch>
-product_threads sharing(const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline product_threads sharing(const operands<T, Arch>& in, const frame<T>& f) noexcept {
   return {*f.threads, in.plan.read_seconds, in.plan.multiply_add_seconds};
 }
 
 template <class T, class Arch>
-extent state_stride(extent keep) {
+inline extent state_stride(extent keep) {
   return round_up(top_k_state_size<T, Arch>(keep), cache_line / sizeof(T));
 }
 
 // The state of one of the rows of a token's selection, and its kept entries.
 template <class T, class Arch>
-T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
+inline T* state(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
   return selection.data + token * selection.stride + row * state_stride<T, Arch>(keep);
 }
 template <class T, class Arch>
-selected<T> kept(const rows_of<T>& selection, extent token, extent row, extent keep) noexcept {
+inline selected<T> kept(const rows_of<T>& selection, extent token, extent row,
+                        extent keep) noexcept {
   return top_k_result<T, Arch>(state<T, Arch>(selection, token, row, keep), keep);
 }
 
 // The entries of the selection after a token's row, if they select from the same table.
 template <class T, class Arch, class Step>
-selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame<T>& f, extent token,
-                      extent row) noexcept {
+inline selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame<T>& f,
+                             extent token, extent row) noexcept {
   const bool is_last = row + 1 == s.rows;
   if (s.table_row != 0 || (is_last && token + 1 == f.count)) return {};
   return is_last ? kept<T, Arch>(selection, token + 1, 0, s.keep)
@@ -46,19 +47,21 @@ selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame<T>
 
 // The rows of a sparse result.
 template <class T, class Arch>
-table_rows* sparse_rows(const operands<T, Arch>& in, const view& c, const frame<T>& f) noexcept {
+inline table_rows* sparse_rows(const operands<T, Arch>& in, const view& c,
+                               const frame<T>& f) noexcept {
   return f.bound->tables[in.plan.storages[c.storage].source];
 }
 template <class T, class Arch>
-void list(const selection_sum_step& s, const operands<T, Arch>& in, const frame<T>& f,
-          extent tokens) noexcept {
+inline void list(const selection_sum_step& s, const operands<T, Arch>& in, const frame<T>& f,
+                 extent tokens) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f);
   list_rows(*sparse_rows(in, s.c, f), s.experts, c.data, s.N, tokens, s.rows, s.own(),
             in.adds(s.c, f),
             [&](extent t, extent r) { return kept<T, Arch>(selection, t, r, s.keep); });
 }
 template <class T, class Arch>
-void run(const selection_sum_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const selection_sum_step& s, const operands<T, Arch>& in,
+                const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f),
                    b = s.b.exists() ? in.rows(s.b, f) : rows_of<T>{};
   const auto row = [&](extent t, extent r) { return kept<T, Arch>(selection, t, r, s.keep); };
@@ -67,7 +70,7 @@ void run(const selection_sum_step& s, const operands<T, Arch>& in, const frame<T
 }
 
 template <class T, class Arch>
-void run(const gather_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const gather_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f);
   const weight_table<T> table = in.table(s.table, f);
   for (extent t = 0; t < f.count; ++t) {
@@ -81,7 +84,7 @@ void run(const gather_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const rescale_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const rescale_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), factors = in.rows(s.factors, f),
                    c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
@@ -91,7 +94,7 @@ void run(const rescale_step& s, const operands<T, Arch>& in, const frame<T>& f) 
 }
 
 template <class T, class Arch>
-void run(const sample_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const sample_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), x = in.rows(s.x, f), c = in.rows(s.c, f);
   const weight_table<T> table = in.table(s.table, f);
   for (extent t = 0; t < f.count; ++t)
@@ -110,7 +113,7 @@ void run(const sample_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const select_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const select_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> a = in.rows(s.a, f), selection = in.rows(s.selection, f),
                    ranked = s.ranked.exists() ? in.rows(s.ranked, f) : rows_of<T>{};
   const extent n = f.in_loop ? f.length : s.columns, keep = std::min(s.keep, f.bound->keep);
@@ -152,7 +155,7 @@ void run(const select_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const screen_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const screen_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   if constexpr (std::is_same_v<T, float>) {
     const rows_of<T> a = in.rows(s.a, f), selection = in.rows(s.selection, f),
                      scratch = in.rows(s.scratch, f);
@@ -171,7 +174,8 @@ void run(const screen_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const expert_choice_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const expert_choice_step& s, const operands<T, Arch>& in,
+                const frame<T>& f) noexcept {
   const rows_of<T> scores = in.rows(s.scores, f), ranked = in.rows(s.ranked, f),
                    selection = in.rows(s.selection, f);
   auto* const order =
@@ -181,7 +185,7 @@ void run(const expert_choice_step& s, const operands<T, Arch>& in, const frame<T
 }
 
 template <class T, class Arch>
-void run(const kept_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const kept_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
@@ -193,7 +197,7 @@ void run(const kept_step& s, const operands<T, Arch>& in, const frame<T>& f) noe
 }
 
 template <class T, class Arch>
-void run(const take_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const take_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), a = in.rows(s.a, f), c = in.rows(s.c, f);
   const small_product<T, Arch> copy(loop_axes(s.out), loop_axes());
   for (extent t = 0; t < f.count; ++t) {
@@ -211,7 +215,7 @@ void run(const take_step& s, const operands<T, Arch>& in, const frame<T>& f) noe
 }
 
 template <class T, class Arch>
-void run(const weigh_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const weigh_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), a = in.rows(s.a, f), c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
@@ -224,7 +228,7 @@ void run(const weigh_step& s, const operands<T, Arch>& in, const frame<T>& f) no
 }
 
 template <class T, class Arch>
-void run(const reweigh_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const reweigh_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f),
                    scores = s.scores.exists() ? in.rows(s.scores, f) : rows_of<T>{};
   for (extent t = 0; t < f.count; ++t)
@@ -240,7 +244,7 @@ void run(const reweigh_step& s, const operands<T, Arch>& in, const frame<T>& f) 
 }
 
 template <class T, class Arch>
-void run(const unpair_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const unpair_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
@@ -255,7 +259,7 @@ void run(const unpair_step& s, const operands<T, Arch>& in, const frame<T>& f) n
 }
 
 template <class T, class Arch>
-void run(const expand_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
+inline void run(const expand_step& s, const operands<T, Arch>& in, const frame<T>& f) noexcept {
   const rows_of<T> selection = in.rows(s.selection, f), c = in.rows(s.c, f);
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
