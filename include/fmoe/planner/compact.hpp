@@ -12,15 +12,20 @@
 
 namespace fmoe::planner {
 
-class compaction : compact_search {
+class compaction {
+  using form = compact_search::form;
+
  public:
   // Rewrites the program if that saves something. `before` is a copy of it.
   compaction(program& p, const program& before, value_id selection, const machine& m)
-      : compact_search(before, selection, m),
+      : search_(before, selection, m),
+        axes_(search_.axes()),
+        before_(before),
+        selection_(selection),
         p_(p),
         made_(p.values.size(), value_id::none),
         weighed_(p.values.size(), value_id::none) {
-    if (!found()) return;
+    if (!search_.found()) return;
     p_.operations.clear();
     vector<operation> waiting;  // for the selection
     bool is_selected = false;
@@ -35,15 +40,15 @@ class compaction : compact_search {
       for (const operation& w : waiting) rewrite(w);
     }
     for (value_id& r : p_.results)
-      if (is_compact(r) && !before[r].selection) r = weighed(r);
+      if (search_.is_compact(r) && !before[r].selection) r = weighed(r);
     remove_unread(p_);
   }
 
  private:
   bool needs_selection(const operation& o) const {
     if (o.out.value == selection_) return false;
-    bool needs = is_compact(o.out.value);
-    each_read(o, [&](value_id v) { needs = needs || is_compact(v); });
+    bool needs = search_.is_compact(o.out.value);
+    each_read(o, [&](value_id v) { needs = needs || search_.is_compact(v); });
     return needs;
   }
   bool reads_one_of(const vector<operation>& made, const operation& o) const {
@@ -66,21 +71,21 @@ class compaction : compact_search {
   // The shape of a value with places instead of experts.
   vector<extent> shape_of(value_id v) const {
     vector<extent> shape = p_[v].shape;
-    const extent axis = *expert_axis(v);
+    const extent axis = *axes_.expert_axis(v);
     shape[axis] = p_[selection_].keep;
-    if (has_heads() && !head_axis(v))
-      shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), heads());
+    if (axes_.has_heads() && !axes_.head_axis(v))
+      shape.insert(shape.begin() + static_cast<std::ptrdiff_t>(axis), axes_.heads());
     return shape;
   }
 
   // The letter of the heads in an operation's compact form.
   char head_letter(const operation& o) const {
-    return has_heads() ? selection_for(o).labels[0] : char{0};
+    return axes_.has_heads() ? axes_.selection_for(o).labels[0] : char{0};
   }
   axis_labels labels_of(const use& u, char head) const {
     axis_labels labels = u.labels;
-    if (has_heads() && expert_axis(u.value) && !head_axis(u.value))
-      labels.insert(*expert_axis(u.value), head);
+    if (axes_.has_heads() && axes_.expert_axis(u.value) && !axes_.head_axis(u.value))
+      labels.insert(*axes_.expert_axis(u.value), head);
     return labels;
   }
 
@@ -92,18 +97,19 @@ class compaction : compact_search {
     const axis_labels all = axis_labels("abcdefgh").substr(0, p_[v].shape.size());
     const use whole{v, all};
     const axis_labels out = labels_of(whole, 'H');
-    if (is_own_selection(v))
+    if (search_.is_own_selection(v))
       made = add({.what = kept_op{}, .in = {whole}, .out = {.labels = out}}, shape_of(v)).value;
     else {
-      use chosen{selection_, axis_labels(1, label_of(whole))};
-      if (has_heads()) chosen.labels.insert(0, head_axis(v) ? head_of(whole) : 'H');
+      use chosen{selection_, axis_labels(1, axes_.label_of(whole))};
+      if (axes_.has_heads())
+        chosen.labels.insert(0, axes_.head_axis(v) ? axes_.head_of(whole) : 'H');
       made = add({.what = take_op{}, .in = {chosen, whole}, .out = {.labels = out}}, shape_of(v))
                  .value;
     }
     return made;
   }
   use compact(const use& u, char head) {
-    const bool has_places = p_[u.value].per_token() && expert_axis(u.value);
+    const bool has_places = p_[u.value].per_token() && axes_.expert_axis(u.value);
     return has_places ? use{compact(u.value), labels_of(u, head)} : u;
   }
 
@@ -114,8 +120,8 @@ class compaction : compact_search {
     if (made != value_id::none) return made;
     const axis_labels all = axis_labels("abcdefgh").substr(0, p_[v].shape.size());
     const use numbers = compact({v, all}, 'H');
-    axis_labels order(1, label_of({v, all}));
-    if (has_heads()) order.insert(0, head_axis(v) ? head_of({v, all}) : 'H');
+    axis_labels order(1, axes_.label_of({v, all}));
+    if (axes_.has_heads()) order.insert(0, axes_.head_axis(v) ? axes_.head_of({v, all}) : 'H');
     const use ordered = in_order(p_, numbers, order, p_.operations);
     made = add({.what = weigh_op{}, .in = {{selection_, order}, ordered}, .out = {.labels = order}},
                p_[selection_].shape)
@@ -130,14 +136,14 @@ class compaction : compact_search {
   // this letter.
   use weighed(const use& u, char head) {
     if (p_[u.value].selection) return u;
-    axis_labels labels(1, label_of(u));
-    if (has_heads()) labels.insert(0, head_axis(u.value) ? head_of(u) : head);
+    axis_labels labels(1, axes_.label_of(u));
+    if (axes_.has_heads()) labels.insert(0, axes_.head_axis(u.value) ? axes_.head_of(u) : head);
     return {weighed(u.value), labels};
   }
   // The dense form of a value.
   use dense(const use& u, char head) {
-    if (!is_scalar(u.value)) {
-      const use chosen{selection_, axis_labels(1, label_of(u))};
+    if (!search_.is_scalar(u.value)) {
+      const use chosen{selection_, axis_labels(1, axes_.label_of(u))};
       return add(
           {.what = take_op{true}, .in = {chosen, compact(u, head)}, .out = {.labels = u.labels}},
           p_[u.value].shape);
@@ -150,9 +156,9 @@ class compaction : compact_search {
   }
 
   void rewrite(const operation& o) {
-    if (is_compact(o.out.value)) return make_compact(o);
+    if (search_.is_compact(o.out.value)) return make_compact(o);
     bool reads = false;
-    each_read(o, [&](value_id v) { reads = reads || (is_compact(v) && !p_[v].selection); });
+    each_read(o, [&](value_id v) { reads = reads || (search_.is_compact(v) && !p_[v].selection); });
     if (!reads) p_.operations.push_back(o);
     else if (is<token_sum_op>(o)) sum_tokens(o);
     else if (is<product_op, reduce_op>(o)) sum_experts(o);
@@ -163,7 +169,7 @@ class compaction : compact_search {
     const char head = head_letter(o);
     const axis_labels labels = labels_of(o.out, head);
     value_id& made = made_[o.out.value];
-    switch (form_of(o)) {
+    switch (search_.form_of(o)) {
       case form::none:
       case form::kept: p_.operations.push_back(o); return;
       case form::pointwise: {
@@ -171,7 +177,7 @@ class compaction : compact_search {
         again.in[0] = compact(o.in[0], head);
         again.out.labels = again.in[0].labels;
         for (pass& q : again.passes)
-          if (q.other != value_id::none && expert_axis(q.other)) q.other = compact(q.other);
+          if (q.other != value_id::none && axes_.expert_axis(q.other)) q.other = compact(q.other);
         made = add(std::move(again), shape_of(o.out.value)).value;
         return;
       }
@@ -184,17 +190,18 @@ class compaction : compact_search {
       }
       case form::sample: made = sampled(o, labels); return;
       case form::expert_product:
-        made = multiplied(o.in[0], o.in[1], o.out.labels, shape_of(o.out.value), label_of(o.out))
-                   .value;
+        made =
+            multiplied(o.in[0], o.in[1], o.out.labels, shape_of(o.out.value), axes_.label_of(o.out))
+                .value;
         return;
     }
   }
 
   // The products of a row with the selected rows of a table.
   value_id sampled(const operation& o, const axis_labels& labels) {
-    use selected = selection_for(o);
-    if (has_heads() && !head_axis(o.out.value))
-      selected.labels[0] = labels[*expert_axis(o.out.value)];
+    use selected = axes_.selection_for(o);
+    if (axes_.has_heads() && !axes_.head_axis(o.out.value))
+      selected.labels[0] = labels[*axes_.expert_axis(o.out.value)];
     const use &x = o.in[0], &table = o.in[1];
     const axis_labels order =
         labels_where(selected.labels, [&](char c) { return has(table.labels, c); }) + x.labels;
@@ -224,7 +231,7 @@ class compaction : compact_search {
                  char expert) {
     const value s = p_[selection_];  // a copy, as values are added below
     const group_id id = p_.groups.add({selection_, s.shape.back(), s.keep, s.expected});
-    const bool has_places = expert_axis(x.value).has_value();
+    const bool has_places = axes_.expert_axis(x.value).has_value();
     const axis_labels own = labels_where(x.labels, [&](char c) { return c != expert; });
     vector<extent> picked_shape;
     for (const char c : own) picked_shape.push_back(p_.extent_of(x, c));
@@ -262,16 +269,16 @@ class compaction : compact_search {
   // Sums over experts.
   void sum_experts(const operation& o) {
     const char head = head_letter(o);
-    if (!has_weights(o)) {
-      if (has_experts(o.out.value) || mixes_heads(o)) return read_dense(o);
+    if (!search_.has_weights(o)) {
+      if (axes_.has_experts(o.out.value) || search_.mixes_heads(o)) return read_dense(o);
       operation again = o;
       for (use& u : again.in) u = compact(u, head);
       p_.operations.push_back(std::move(again));
       return;
     }
     const use &x = o.in[0], &weight = o.in[1];
-    const bool is_summed = !has_experts(o.out.value);
-    if (is_scalar(x.value) && is_compact(x.value)) {
+    const bool is_summed = !axes_.has_experts(o.out.value);
+    if (search_.is_scalar(x.value) && search_.is_compact(x.value)) {
       operation again = o;
       again.in[0] = is_summed ? weighed(x, head) : dense(x, head);
       p_.operations.push_back(std::move(again));
@@ -283,15 +290,15 @@ class compaction : compact_search {
   // For each token the sum of the products of its experts. Weights of the rows count at the end, as
   // those of the forward pass do.
   void put(const operation& o, const use& x, const use& weight) {
-    const char expert = label_of(x);
-    const auto maker = index_.producer(x.value);
-    const auto weighted = maker ? as_weighted(program_.operations[*maker]) : std::nullopt;
+    const char expert = axes_.label_of(x);
+    const auto maker = axes_.index().producer(x.value);
+    const auto weighted = maker ? search_.as_weighted(before_.operations[*maker]) : std::nullopt;
     use rows = x;
     const bool is_weighted = weighted && p_[weighted->weights.value].per_token() &&
-                             expert_axis(weighted->weights.value) &&
-                             expert_axis(weighted->rows.value);
+                             axes_.expert_axis(weighted->weights.value) &&
+                             axes_.expert_axis(weighted->rows.value);
     if (is_weighted) {
-      const axis_labels& product = program_.operations[*maker].out.labels;
+      const axis_labels& product = before_.operations[*maker].out.labels;
       rows = {weighted->rows.value, {}};
       for (const char c : weighted->rows.labels) rows.labels += x.labels[product.find(c)];
     }
@@ -311,21 +318,21 @@ class compaction : compact_search {
     extent with_experts = 0;
     bool is_row = false;
     for (const use& u : o.in) {
-      with_experts += expert_axis(u.value).has_value();
-      is_row |= expert_axis(u.value).has_value() && is_scalar(u.value);
+      with_experts += axes_.expert_axis(u.value).has_value();
+      is_row |= axes_.expert_axis(u.value).has_value() && search_.is_scalar(u.value);
     }
     operation again = o;
-    if (mixes_heads(o)) {
+    if (search_.mixes_heads(o)) {
       read_dense(o);
-    } else if (!has_experts(o.out.value)) {
+    } else if (!axes_.has_experts(o.out.value)) {
       for (use& u : again.in) u = compact(u, head);
       p_.operations.push_back(std::move(again));
     } else if (with_experts == 1 && is_row) {
       for (use& u : again.in)
-        if (expert_axis(u.value)) u = weighed(u, head);
+        if (axes_.expert_axis(u.value)) u = weighed(u, head);
       p_.operations.push_back(std::move(again));
     } else {
-      const char expert = again.out.labels[*expert_axis(o.out.value)];
+      const char expert = again.out.labels[*axes_.expert_axis(o.out.value)];
       for (use& u : again.in) {
         u = compact(u, head);
         if (!has(u.labels, expert)) continue;
@@ -342,7 +349,7 @@ class compaction : compact_search {
   void read_dense(operation o) {
     const char head = head_letter(o);
     const auto reads = [&](value_id v) {
-      return v != value_id::none && is_compact(v) && !p_[v].selection;
+      return v != value_id::none && search_.is_compact(v) && !p_[v].selection;
     };
     for (use& u : o.in)
       if (reads(u.value)) u = is<unpair_op>(o) ? weighed(u, head) : dense(u, head);
@@ -353,6 +360,10 @@ class compaction : compact_search {
     p_.operations.push_back(std::move(o));
   }
 
+  const compact_search search_;
+  const compact_axes& axes_;
+  const program& before_;
+  value_id selection_;
   program& p_;
   list_by<value_id, value_id> made_, weighed_;
 };

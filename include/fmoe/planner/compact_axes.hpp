@@ -31,7 +31,9 @@ class compact_axes {
     if (has_heads()) head_ = parent_[last - 1];
   }
 
- protected:
+  const program_index& index() const { return index_; }
+  value_id selection() const { return selection_; }
+
   bool has_heads() const { return program_[selection_].shape.size() > 1; }
   extent heads() const { return program_[selection_].rows(); }
 
@@ -105,10 +107,6 @@ class compact_axes {
     return c;
   }
 
-  const program& program_;
-  program_index index_;
-  value_id selection_;
-
  private:
   static bool is_sparse(weighting w) {
     return w == weighting::score || w == weighting::relu || w == weighting::normalized;
@@ -151,6 +149,9 @@ class compact_axes {
       if (parent_[first_[v] + i] == axis_class) return i;
   }
 
+  const program& program_;
+  program_index index_;
+  value_id selection_;
   list_by<value_id, extent> first_;  // the number of a value's first axis
   vector<extent> parent_;            // of axes: those that are the same have one root
   extent expert_ = 0;
