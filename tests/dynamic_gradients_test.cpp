@@ -106,6 +106,38 @@ TEST_CASE("a step of a layer known at run time has the bits of a typed one", "[d
   CHECK(r.are(layer_gradients<mxd<>, float>{y, dx, sums.gradients()}));
 }
 
+TEST_CASE("results of a layer known at run time have gradients together", "[dynamic]") {
+  const auto typed = decoders();
+  const dynamic::layer layer(typed);
+  const auto in = dynamic::input(0);
+  auto step = dynamic::compile_gradients(layer, {layer(in), layer.coefficients(in)}, tokens);
+  REQUIRE(step.results() == 2);
+  const extent experts = step.output_shape(1)[0];
+  CHECK(experts == typed.gate.shape()[1]);
+  results r(step);
+  const auto da = random<tensor<float, 2>>({tokens, experts}, 9);
+  const tensor<float, 2> a({tokens, experts});
+  auto arrays = r.arrays();
+  arrays.insert(arrays.begin() + 3, array_of(a));
+  arrays.insert(arrays.begin() + 2, array_of(da));
+  step(arrays);
+  const auto y = typed(x), shown = typed.coefficients(x);
+  CHECK(same_bits(a, evaluate(shown)));
+  const auto of_gate = evaluate(gradient(y, typed.gate, dy) + gradient(shown, typed.gate, da));
+  const auto* const made = reinterpret_cast<const float*>(r.gradients[1].elements->data());
+  double error = 0, greatest = 0;
+  for (extent i = 0; i < of_gate.size(); ++i) {
+    error = std::max(error, std::abs(static_cast<double>(made[i] - of_gate.data()[i])));
+    greatest = std::max(greatest, std::abs(static_cast<double>(of_gate.data()[i])));
+  }
+  CHECK(greatest > 0);
+  CHECK(error <= 2e-6 * greatest);
+  arrays.pop_back();
+  CHECK_THROWS_WITH(step(arrays), Catch::Contains("takes x, 2 dy, 2 y, dx"));
+  CHECK_THROWS_AS(dynamic::compile_gradients(layer, std::vector<dynamic::expression>(), tokens),
+                  value_error);
+}
+
 TEST_CASE("weights of 8 bits have the gradients of the numbers that they stand for", "[dynamic]") {
   for (const dtype type : {dtype::q8, dtype::q8c}) {
     const dynamic::layer small = dynamic::layer(decoders()).quantize(type);

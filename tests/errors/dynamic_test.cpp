@@ -133,6 +133,13 @@ step.refresh();
 [] { dynamic::layer{small_mxd()}.update_statistics(tensor<float, 2>({4, 8})); }},
 {R"([gradients] takes x, dy, y, dx and 4 gradients, and not 1 arrays)", "A call lists x, dy, y, dx and a gradient for each of `parameters()`.", "Pass all of them.",
 [] { dynamic::compile_gradients(dynamic::layer{small_mxd()}, 4)(std::vector<dynamic::array>(1)); }},
+{R"([gradients] takes x, 2 dy, 2 y, dx and 4 gradients, and not 1 arrays)", "A call lists x, a dy for each result, the results, dx and a gradient for each of `parameters()`.", "Pass all of them.",
+[] {
+  const dynamic::layer l{small_mxd()};
+  const auto x = dynamic::input(0);
+  dynamic::compile_gradients(l, {l(x), l.coefficients(x)}, 4)(std::vector<dynamic::array>(1)); }},
+{R"([gradients] there is no result)", "Gradients are those of what the layer makes.", "List the layer's output, or leave the list out.",
+[] { dynamic::compile_gradients(dynamic::layer{small_mxd()}, std::vector<dynamic::expression>(), 4); }},
 {R"([gradients] dy is of float64 and the layer computes in float32: convert it first)", "x and dy have at most 32 bits, and what is written is `float32`.", "Convert the array, or pass one of `float32` to write to.",
 [] { step_with([](auto& a) { a[1].type = dtype::float64; }); }},
 {R"([gradients] the gradient of gate has 3 axes and must have 2)", "A gradient has the shape of `value` in `parameters()`; that of files may have its axes in another order.", "Take that shape.",

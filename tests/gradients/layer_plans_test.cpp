@@ -49,7 +49,7 @@ struct two_graphs {
       if (const auto* l = get_if<ir::leaf_node>(&both[id].op))
         if (l->parameter && l->argument < 0 && !l->copied) wanted.push_back(id);
     ir::node_list results(root);
-    for (const auto& found : differentiate(both, root, dy, wanted))
+    for (const auto& found : differentiate(both, {root}, {dy}, wanted))
       if (found) results.push_back(*found);
     return results;
   }

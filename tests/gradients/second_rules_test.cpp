@@ -12,7 +12,7 @@ using ir::node_id;
 
 // The gradient of sum(y dy) with random dy.
 node_id slope(random_graph& g, node_id y, node_id x) {
-  return *differentiate(g, y, g.tensor(g.shape(y)), {x})[0];
+  return *differentiate(g, {y}, {g.tensor(g.shape(y))}, {x})[0];
 }
 
 TEST_CASE("second derivatives of activations are those of differences", "[gradients]") {

@@ -141,7 +141,7 @@ TEST_CASE("an index is what plain loops find, after every pass of layers and the
       for (const ir::node_id id : g.ids())
         if (holds_alternative<ir::leaf_node>(g[id].op)) leaves.push_back(id);
       const ir::node_id dy = g.argument(1, {30, 8});
-      for (const auto& made : detail::differentiate(g, y, dy, leaves))
+      for (const auto& made : detail::differentiate(g, {y}, {dy}, leaves))
         if (made) results.push_back(*made);
     }
     check_passes(g, ir::node_list(std::move(results)));

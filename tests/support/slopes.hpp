@@ -72,7 +72,7 @@ inline slope_error error_of_slopes(
     if (const auto* const leaf = get_if<ir::leaf_node>(&forward[id].op);
         leaf != nullptr && !(leaf->copied && leaf->type == dtype::float32))
       leaves.push_back(id);
-  const auto found = differentiate(g, root, seed_leaf, leaves);
+  const auto found = differentiate(g, {root}, {seed_leaf}, leaves);
 
   const double noise = 1e-4 * std::abs(dot(oracle(forward)[root], dy));
   slope_error error;

@@ -115,11 +115,10 @@ class compiled_shard_gradients {
 //   optimizer(own, step.gradients());
 //   step.refresh();
 template <class Level = cpu::native, class Layer, class Slope>
-  requires(!std::is_same_v<Slope, compile_options>)
+  requires(!std::is_same_v<Slope, compile_options> && expression<detail::results_of<Layer>>)
 auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens, const Slope& slope,
                        const compile_options& options = {}) {
-  using results = std::remove_cvref_t<decltype(detail::applied(layer.whole, argument<0, 2>(0)))>;
-  using T = typename results::scalar;
+  using T = typename detail::results_of<Layer>::scalar;
   communicator& ranks = *layer.ranks;
   return ranks.guarded([&] {
     detail::expects<value_error>(options.sparse_gradients == 0,
@@ -136,8 +135,8 @@ auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens, const Sl
     const argument<0, 2> x(tokens);
     const argument<1, 2> target(tokens);
     const auto y = detail::applied(read, x);
-    const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
-                                     as_expression(slope(y, target)).lower(g)};
+    const detail::gradient_inputs in{
+        x.lower(g), {y.lower(g)}, {target.lower(g)}, {as_expression(slope(y, target)).lower(g)}};
     const auto parameters =
         detail::trained_parameters(detail::released_parameters(is_alone ? own : same));
     auto found = detail::gradient_graph(g, in, parameters);
@@ -162,8 +161,17 @@ auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens, const Sl
   });
 }
 
+template <class Level = cpu::native, class Layer, class... More>
+  requires(!expression<detail::results_of<Layer>>)
+detail::refused compile_gradients(const sharded<Layer>&, std::size_t, const More&...) {
+  static_assert(detail::never<Layer>,
+                "compile_gradients: a layer over ranks returns one result, and not a tuple");
+  return {};
+}
+
 // The same where the second input of a call is dy.
 template <class Level = cpu::native, class Layer>
+  requires expression<detail::results_of<Layer>>
 auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens,
                        const compile_options& options = {}) {
   const auto given = [](const auto&, const auto& dy) { return dy; };

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,8 @@ class any_layer {
   virtual dynamic::expression output(const dynamic::expression& x) const = 0;
   virtual dynamic::expression routed_output(const dynamic::expression& x,
                                             const pair_of_expressions& routing) const = 0;
+  // What a member of the layer's class of this name makes of x.
+  virtual dynamic::expression result(std::string_view name, const dynamic::expression& x) const = 0;
   virtual bool needs_routing() const = 0;  // a Monet layer whose router is another layer's
   virtual dynamic::expression coefficients(const dynamic::expression& x, extent level) const = 0;
   virtual dynamic::expression mixed(const dynamic::expression& x,

@@ -21,16 +21,20 @@ namespace fmoe::dynamic {
 template <class Level = cpu::native>
 class compiled_gradients {
  public:
-  compiled_gradients(layer l, std::size_t tokens, compile_options options) : layer_(std::move(l)) {
-    detail::expects<value_error>(
-        !layer_.needs_routing(),
-        "[gradients] the layer has no router, and x alone does not tell "
-        "its routing: take the `gradient` of what it makes of x and g1, g2");
+  compiled_gradients(layer l, const std::vector<expression>& results, std::size_t tokens,
+                     compile_options options)
+      : layer_(std::move(l)) {
+    detail::expects<value_error>(!results.empty(), "[gradients] there is no result");
     options.sparse_gradients = 0;
     ir::graph g;
-    const expression x = input(0), dy = input(1);
-    const detail::gradient_inputs in{x.lower(g), layer_(x).lower(g), dy.lower(g), dy.lower(g)};
-    for (const ir::node_id argument : {in.x, in.dy}) g.fix(argument, 0, tokens);
+    detail::gradient_inputs in{.x = input(0).lower(g), .y = {}};
+    for (const expression& y : results) {
+      in.y.push_back(y.lower(g));
+      in.dy.push_back(input(in.y.size(), y.rank()).lower(g));
+    }
+    in.given = in.dy;
+    g.fix(in.x, 0, tokens);
+    for (const ir::node_id dy : in.dy) g.fix(dy, 0, tokens);
     const auto trained = detail::trained_parameters(layer_.layer_->parameters());
     for (layer_parameter& p : layer_.parameters())
       if (parameters_.size() < trained.size() && p.name == trained[parameters_.size()].name.name)
@@ -42,32 +46,42 @@ class compiled_gradients {
   // The parameters that have gradients, in the order in which a call takes these.
   const std::vector<layer_parameter>& parameters() const { return parameters_; }
 
-  // The numbers of a row of x and of y, and the tokens that go through both passes at a time.
+  // The numbers of a row of x and of a result; the results, and the shape of one without the axis
+  // of tokens; and the tokens that go through both passes at a time.
   std::size_t inputs() const { return passes().run().inputs(); }
-  std::size_t outputs() const { return passes().run().outputs(); }
+  std::size_t outputs(std::size_t result = 0) const { return passes().run().outputs(result); }
+  std::size_t results() const { return passes().run().rows().y.size(); }
+  std::vector<std::size_t> output_shape(std::size_t result = 0) const {
+    const auto& row = passes().run().rows().y[result];
+    return {row.begin(), row.end()};
+  }
   std::size_t span() const { return passes().run().span(); }
 
-  // Takes x [t, i], dy [t, o], y [t, o] and dx [t, i], and then the gradient of each of
-  // `parameters`, row-major and with the shape of its value: those after dy are float32, and are
-  // written, or the gradients added to what they hold if the call accumulates. Throws shape_error
-  // or value_error before an element is written. Calls follow each other.
+  // Takes x [t, i], a dy for each result, the results, dx [t, i], and then the gradient of each of
+  // `parameters`, row-major and with the shape of its value: those after the dy are float32, and
+  // are written, or the gradients added to what they hold if the call accumulates. Throws
+  // shape_error or value_error before an element is written. Calls follow each other.
   void operator()(std::span<const array> arrays, bool accumulates = false) {
     using detail::expects;
-    expects<value_error>(arrays.size() == 4 + parameters_.size(),
-                         "[gradients] takes x, dy, y, dx and ", parameters_.size(),
-                         " gradients, and not ", arrays.size(), " arrays");
+    const std::size_t n = results(), first = 2 + 2 * n;  // of the gradients
+    const std::string several = std::to_string(n);
+    expects<value_error>(arrays.size() == first + parameters_.size(), "[gradients] takes x, ",
+                         n == 1 ? "dy, y" : several + " dy, " + several + " y", ", dx and ",
+                         parameters_.size(), " gradients, and not ", arrays.size(), " arrays");
     std::vector<detail::array_view> views;
     for (const array& a : arrays) views.push_back(detail::view_of_dynamic(a));
     check(views);
     for (detail::gradient_result& r : passes().run().parameters()) {
-      const array& to = arrays[4 + r.number];
+      const array& to = arrays[first + r.number];
       r.to = std::make_shared<storage>(to.data, detail::element_count(to.shape) * sizeof(float));
     }
-    passes().run().call(views[0], views[1], views[2], views[3], accumulates);
+    passes().run().call({views[0], {&views[1], n}, {&views[1 + n], n}, views[first - 1]},
+                        accumulates);
     for (std::size_t k = 0; k < parameters_.size() && !accumulates; ++k)
       if (std::ranges::count(passes().run().parameters(), k, &detail::gradient_result::number) == 0)
-        std::fill_n(static_cast<float*>(arrays[4 + k].data),
-                    detail::element_count(arrays[4 + k].shape), 0.0f);  // y does not depend on it
+        std::fill_n(static_cast<float*>(arrays[first + k].data),
+                    detail::element_count(arrays[first + k].shape),
+                    0.0f);  // y does not depend on it
   }
 
   // As those of fmoe::compiled_gradients.
@@ -83,23 +97,19 @@ class compiled_gradients {
     return *passes_;
   }
 
-  // Throws unless the arrays of a call fit: x, dy, y, dx, and the gradients.
+  // Throws unless the arrays of a call fit: x, those of dy, the results, dx, and the gradients.
   void check(std::span<const detail::array_view> views) const {
-    using detail::expected_array;
-    const std::array widths{inputs(), outputs(), outputs(), inputs()};
-    std::vector<expected_array> expected;
-    for (const std::size_t& width : widths)
-      expected.push_back({{&width, 1}, dtype::float32, expected_array::role::output});
-    for (std::size_t i = 0; i < 2; ++i) expected[i].is = expected_array::role::widened_input;
+    const detail::gradient_rows& rows = passes().run().rows();
+    std::vector<detail::expected_array> expected = rows.expected(dtype::float32);
+    const std::size_t first = expected.size();
     for (const layer_parameter& p : parameters_)
       expected.push_back({.row = p.value.shape,
                           .type = dtype::float32,
-                          .is = expected_array::role::output,
+                          .is = detail::expected_array::role::output,
                           .per_token = false,
                           .is_plain = true});
     const auto name = [&](std::size_t i) {
-      constexpr std::array names{"x", "dy", "y", "dx"};
-      return i < names.size() ? names[i] : "the gradient of " + parameters_[i - names.size()].name;
+      return i < first ? rows.name(i) : "the gradient of " + parameters_[i - first].name;
     };
     detail::call_check{
         .call = "[gradients]",
@@ -114,7 +124,9 @@ class compiled_gradients {
   std::shared_ptr<detail::both_passes<float, Level>> passes_;
 };
 
-// Plans both passes of a layer for calls of up to `tokens` rows. Plans and bits are those of
+// Plans both passes of a layer for calls of up to `tokens` rows. `results` are expressions of
+// input(0) and of the layer, such as its output and its coefficients, which have gradients
+// together; those of the layer's output if there are none. Plans and bits are those of
 // fmoe::compile_gradients, whose errors it throws; gradients are dense. An edit, which has no
 // parameters of its own, throws value_error, as does a Monet layer whose router is another layer's.
 //
@@ -123,9 +135,18 @@ class compiled_gradients {
 //   std::vector<dynamic::array> arrays(4 + step.parameters().size());  // x, dy, y, dx, gradients
 //   step(arrays);
 template <class Level = cpu::native>
+compiled_gradients<Level> compile_gradients(const layer& l, const std::vector<expression>& results,
+                                            std::size_t tokens,
+                                            const compile_options& options = {}) {
+  return {l, results, tokens, options};
+}
+template <class Level = cpu::native>
 compiled_gradients<Level> compile_gradients(const layer& l, std::size_t tokens,
                                             const compile_options& options = {}) {
-  return {l, tokens, options};
+  detail::expects<value_error>(!l.needs_routing(),
+                               "[gradients] the layer has no router, and x alone does not tell "
+                               "its routing: take the `gradient` of what it makes of x and g1, g2");
+  return {l, {l(input(0))}, tokens, options};
 }
 
 }  // namespace fmoe::dynamic

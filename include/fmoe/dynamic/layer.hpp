@@ -83,6 +83,34 @@ class layer_of final : public any_layer {
       lacks("routing");
     }
   }
+  dynamic::expression result(std::string_view name, const dynamic::expression& x) const override {
+    std::string known;
+    std::optional<dynamic::expression> made;
+    const auto offer = [&](const std::string& own, const auto& make) {
+      known += (known.empty() ? "" : ", ") + own;
+      if (name == own) made = dynamic::expression(make());
+    };
+    const auto rows = expr<float, 2>(x);
+    offer("y", [&] { return output(x); });
+    for (extent level = 0; level < levels(); ++level)
+      offer(level == 0 ? "coefficients" : "coefficients[" + std::to_string(level) + "]",
+            [&] { return coefficients(x, level); });
+    if constexpr (requires { layer_.scores(rows); })
+      offer("scores", [&] { return layer_.scores(rows); });
+    if constexpr (requires { layer_.preactivations(rows); })
+      offer("preactivations", [&] { return layer_.preactivations(rows); });
+    if constexpr (requires { layer_.hidden(rows); })
+      offer("hidden", [&] { return layer_.hidden(rows); });
+    if constexpr (has_released_names<Layer>)  // an edit has norms only where its layer has some
+      if constexpr (requires { layer_.contribution_norms(rows); })
+        offer("contribution_norms", [&] { return layer_.contribution_norms(rows); });
+    if constexpr (has_router) {
+      offer("g1", [&] { return routing(x).first; });
+      offer("g2", [&] { return routing(x).second; });
+    }
+    expects<value_error>(made.has_value(), "[result] the layer has ", known, ", and no ", name);
+    return *made;
+  }
   bool needs_routing() const override {
     if constexpr (takes_routing) return !layer_.has_router();
     else return false;
@@ -347,6 +375,13 @@ class layer {
   expression operator()(const expression& x,
                         const std::pair<expression, expression>& routing) const {
     return layer_->routed_output(x, routing);
+  }
+  // [t, i] -> what the layer makes of x, by the name of the member of its class: "y",
+  // "coefficients", "coefficients[1]" of a second level, and where the layer has them "scores"
+  // before the selection, "preactivations", "hidden", "contribution_norms", and "g1" and "g2" of a
+  // Monet layer's router. Throws value_error for a name that it does not have.
+  expression result(std::string_view name, const expression& x) const {
+    return layer_->result(name, x);
   }
   // True for a Monet layer whose router is another layer's: it cannot be called with x alone.
   bool needs_routing() const { return layer_->needs_routing(); }

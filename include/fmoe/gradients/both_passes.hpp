@@ -37,6 +37,7 @@ class both_passes {
     cpu::use_weights<T, Level, Types>();
     auto plan = gradient_graph(graph_, in, parameters);
     roots_ = plan.roots;
+    forward_ = ir::node_list(in.y);
     run_.emplace(std::move(plan), tokens, options.sparse_gradients,
                  [&](const ir::node_list& roots, extent span, const in_place& arrays) {
                    return compile_graph<T, Level>(graph_, roots, span, options, arrays);
@@ -58,12 +59,13 @@ class both_passes {
     const auto of = [&](const ir::node_list& results) {
       return factorized_cost<T, Level>(graph_, results, run_->span(), options_);
     };
-    return {of(roots_[0]), of(roots_)};
+    return {of(forward_), of(roots_)};
   }
 
  private:
   ir::graph graph_;
-  ir::node_list roots_{ir::node_id{}};  // y, dx, and the gradients of the parameters
+  ir::node_list forward_{ir::node_id{}};  // the results of the layer
+  ir::node_list roots_{ir::node_id{}};    // these, dx, and the gradients of the parameters
   compile_options options_;
   std::optional<gradient_run<T>> run_;
 };

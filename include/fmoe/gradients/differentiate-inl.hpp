@@ -27,14 +27,17 @@ inline vector<ir::node_id> as_pairs(ir::graph& g, const vector<ir::node_id>& nod
   return made;
 }
 
-FMOE_INLINE vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y,
-                                                             ir::node_id dy,
+FMOE_INLINE vector<std::optional<ir::node_id>> differentiate(ir::graph& g,
+                                                             const vector<ir::node_id>& y,
+                                                             const vector<ir::node_id>& dy,
                                                              const vector<ir::node_id>& wanted) {
-  expects<shape_error>(g.join_axes(y, dy), "[gradient] dy has not the shape of y");
-  vector<ir::node_id> nodes{y};
+  for (extent i = 0; i < y.size(); ++i)
+    expects<shape_error>(g.join_axes(y[i], dy[i]), "[gradient] dy has not the shape of y");
+  vector<ir::node_id> nodes = y;
   nodes.insert(nodes.end(), wanted.begin(), wanted.end());
   nodes = as_pairs(g, nodes);
-  return reverse::gradients_of(g, nodes[0], dy, std::span(nodes).subspan(1));
+  const std::span<const ir::node_id> made = nodes;
+  return reverse::gradients_of(g, made.first(y.size()), dy, made.subspan(y.size()));
 }
 
 FMOE_INLINE ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_id dy,
@@ -60,13 +63,13 @@ FMOE_INLINE ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_i
                        "[gradient] y does not depend on what the gradient is asked of: ask it of "
                        "the parameter or the tensor that y was made of, or of a part of y");
   std::optional<ir::node_id> sum;
-  for (const auto& made : differentiate(g, y, dy, found))
+  for (const auto& made : differentiate(g, {y}, {dy}, found))
     if (made) sum = sum ? g.add(*sum, *made) : *made;
   return sum ? *sum : g.map(pointwise::scale, 0, found[0]);
 }
 
-FMOE_INLINE bool rows_depend(const ir::graph& g, ir::node_id y) {
-  const ir::live_graph part = ir::live(g, y);
+FMOE_INLINE bool rows_depend(const ir::graph& g, const ir::node_list& results) {
+  const ir::live_graph part = ir::live(g, results);
   const auto axes =
       planner::token_search(part.nodes, part.roots, planner::has_arguments(part.nodes)).axes();
   if (!axes) return true;

@@ -11,10 +11,11 @@
 
 namespace fmoe::detail {
 
-// Returns the nodes of the gradients of sum(y dy) with respect to some nodes, with their shapes;
-// nothing where the gradient is 0 everywhere. Throws shape_error unless dy has the shape of y, and
-// value_error where a function has no derivative.
-vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y, ir::node_id dy,
+// Returns the nodes of the gradients of sum(y dy), over all y, with respect to some nodes, with
+// their shapes; nothing where the gradient is 0 everywhere. Throws shape_error unless each dy has
+// the shape of its y, and value_error where a function has no derivative.
+vector<std::optional<ir::node_id>> differentiate(ir::graph& g, const vector<ir::node_id>& y,
+                                                 const vector<ir::node_id>& dy,
                                                  const vector<ir::node_id>& wanted);
 
 // Returns the node of the gradient with respect to a part of y, with zeros where it is 0
@@ -22,8 +23,8 @@ vector<std::optional<ir::node_id>> differentiate(ir::graph& g, ir::node_id y, ir
 // does not depend on it, and as differentiate does.
 ir::node_id gradient_of_part(ir::graph& g, ir::node_id y, ir::node_id dy, ir::node_id part);
 
-// True if a row of y depends on other rows of the arguments.
-bool rows_depend(const ir::graph& g, ir::node_id y);
+// True if a row of some results depends on other rows of the arguments.
+bool rows_depend(const ir::graph& g, const ir::node_list& results);
 
 }  // namespace fmoe::detail
 

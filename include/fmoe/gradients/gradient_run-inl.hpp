@@ -51,7 +51,8 @@ FMOE_INLINE std::shared_ptr<storage> elements_of(const std::vector<released_para
 
 FMOE_INLINE gradient_graph_results gradient_graph(
     ir::graph& g, const gradient_inputs& in, const std::vector<released_parameter>& parameters) {
-  gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, rows_depend(g, in.y)};
+  const ir::node_list y(in.y);
+  gradient_graph_results results{y, {}, {}, {}, {}, rows_depend(g, y)};
   vector<ir::node_id> wanted{in.x};
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
@@ -74,26 +75,51 @@ FMOE_INLINE gradient_graph_results gradient_graph(
   for (extent k = 0; k < wanted.size(); ++k)
     results.roots.push_back(found[k] ? *found[k] : g.map(pointwise::scale, 0, wanted[k]));
   results.x = g.shape(in.x);
-  results.y = g.shape(in.y);
-  results.target = g.shape(in.target);
+  for (const ir::node_id y : in.y) results.y.push_back(g.shape(y));
+  for (const ir::node_id given : in.given) results.given.push_back(g.shape(given));
   return results;
 }
 
-FMOE_INLINE extent check_gradient_call(const std::array<array_view, 4>& arrays,
-                                       const gradient_widths& widths, dtype type,
-                                       extent most_tokens) {
+FMOE_INLINE gradient_rows::gradient_rows(const gradient_graph_results& r)
+    : x(r.x.begin() + 1, r.x.end()) {
+  for (const auto& shape : r.given) given.emplace_back(shape.begin() + 1, shape.end());
+  for (const auto& shape : r.y) y.emplace_back(shape.begin() + 1, shape.end());
+}
+
+FMOE_INLINE std::vector<expected_array> gradient_rows::expected(dtype type) const {
   using enum expected_array::role;
-  const std::array rows{widths.x, widths.dy, widths.y, widths.x};
-  std::array<expected_array, 4> expected;
-  for (extent i = 0; i < expected.size(); ++i)
-    expected[i] = {{&rows[i], 1}, type, i < 2 ? widened_input : output};
-  const auto name = [](extent i) -> std::string { return std::array{"x", "dy", "y", "dx"}[i]; };
+  std::vector<expected_array> all{{x, type, widened_input}};
+  for (const auto& row : given) all.push_back({row, type, widened_input});
+  for (const auto& row : y) all.push_back({row, type, output});
+  all.push_back({x, type, output});
+  return all;
+}
+
+FMOE_INLINE std::string gradient_rows::name(extent array) const {
+  const extent last = 1 + given.size() + y.size();
+  if (array == 0 || array == last) return array == 0 ? "x" : "dx";
+  const bool is_given = array <= given.size();
+  const std::string word = is_given ? "dy" : "y";
+  const extent of = is_given ? given.size() : y.size(),
+               number = is_given ? array - 1 : array - 1 - given.size();
+  return of == 1 ? word : word + " " + std::to_string(number);
+}
+
+FMOE_INLINE extent check_gradient_call(const gradient_arrays& arrays, const gradient_rows& rows,
+                                       std::span<const expected_array> expected,
+                                       extent most_tokens) {
+  const auto name = [&](extent i) { return rows.name(i); };
+  const extent given = arrays.given.size();
   return call_check{.call = "[gradients]",
                     .computed = "the layer",
                     .name = name,
                     .arrays = expected,
                     .most_tokens = most_tokens,
-                    .token_axes = 1}([&](extent i) -> const array_view& { return arrays[i]; });
+                    .token_axes = 1}([&](extent i) -> const array_view& {
+    if (i == 0) return arrays.x;
+    if (i + 1 == expected.size()) return arrays.dx;
+    return i <= given ? arrays.given[i - 1] : arrays.y[i - 1 - given];
+  });
 }
 
 }  // namespace fmoe::detail

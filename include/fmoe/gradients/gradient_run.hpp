@@ -29,18 +29,20 @@ struct gradient_result {
 };
 
 struct gradient_inputs {
-  ir::node_id x, y;
-  ir::node_id target, dy;  // the second argument of a call, and what follows from it
+  ir::node_id x;
+  vector<ir::node_id> y;              // the results of the layer
+  vector<ir::node_id> given{}, dy{};  // the other arguments of a call, and what follows
 };
 
 struct gradient_graph_results {
-  ir::node_list roots;  // y, dx, and one for each of `parameters`
+  ir::node_list roots;  // each y, dx, and one for each of `parameters`
   vector<gradient_result> parameters;
-  vector<extent> x, y, target;  // shapes
+  vector<extent> x;  // shapes
+  vector<vector<extent>> y, given;
   bool rows_depend;
 };
 
-// Adds the gradients of sum(y dy) with respect to x and to the parameters of a layer.
+// Adds the gradients of sum(y dy), over all y, with respect to x and to the parameters of a layer.
 gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
                                       const std::vector<released_parameter>& parameters);
 
@@ -56,15 +58,27 @@ void make_zeros(const std::vector<released_parameter>& from,
 std::shared_ptr<storage> elements_of(const std::vector<released_parameter>& gradients,
                                      const std::string& parameter, dtype type);
 
-// The numbers of a row of each array of a call.
-struct gradient_widths {
-  extent x, dy, y;  // dx is as wide as x
+// The shape of a row of each array of a call but for the gradients of parameters; dx has that of x.
+struct gradient_rows {
+  vector<extent> x;
+  vector<vector<extent>> given, y;
+
+  explicit gradient_rows(const gradient_graph_results& r);
+
+  // The arrays as a call takes them: x, what is given, y, dx; and their names in sentences.
+  std::vector<expected_array> expected(dtype type) const;
+  std::string name(extent array) const;
 };
 
-// Returns the tokens of a call with x, dy, y and dx. Throws shape_error or value_error unless these
-// arrays fit.
-extent check_gradient_call(const std::array<array_view, 4>& arrays, const gradient_widths& widths,
-                           dtype type, extent most_tokens);
+struct gradient_arrays {
+  array_view x;
+  std::span<const array_view> given, y;
+  array_view dx;
+};
+
+// Returns the tokens of a call. Throws shape_error or value_error unless its arrays fit.
+extent check_gradient_call(const gradient_arrays& arrays, const gradient_rows& rows,
+                           std::span<const expected_array> expected, extent most_tokens);
 
 template <class T>
 class gradient_run {
@@ -82,7 +96,8 @@ class gradient_run {
       : tokens_(tokens),
         sparse_tokens_(sparse_tokens == all ? tokens : std::max(sparse_tokens, tokens)),
         span_(r.rows_depend ? tokens : std::min(tokens, block)),
-        widths_{r.x[1], r.target[1], r.y[1]},
+        row_(r),
+        expected_(row_.expected(dtype_of<T>)),
         parameters_(std::move(r.parameters)),
         arrays_{sparse_tokens == 0 || r.rows_depend ? vector<vector<extent>>{} : possible_tables()},
         compiled_(compile(r.roots, span_, arrays_)) {
@@ -90,27 +105,30 @@ class gradient_run {
       span_ = std::min(tokens, long_span);
       compiled_ = compile(r.roots, span_, arrays_);
     }
-    rows_.resize(2 + parameters_.size());
+    rows_.resize(first() + parameters_.size());
     for (extent k = 0; k < parameters_.size(); ++k) {
       firsts_.push_back(is_first(k));
-      const bool adds = firsts_[k] && !r.rows_depend && compiled_.program->can_add(2 + k);
+      const bool adds = firsts_[k] && !r.rows_depend && compiled_.program->can_add(first() + k);
       can_add_.push_back(adds);
       parts_.emplace_back(adds ? 0 : element_count(parameters_[k].shape) * sizeof(T));
       tables_.push_back(table_for(k));
-      if (tables_[k] != nullptr) rows_[2 + k] = &tables_[k]->rows;
+      if (tables_[k] != nullptr) rows_[first() + k] = &tables_[k]->rows;
     }
-    results_.resize(2 + parameters_.size());
+    inputs_.resize(1 + row_.given.size());
+    results_.resize(first() + parameters_.size());
     adds_.resize(results_.size());
   }
 
-  // The gradients, with their numbers as results less the first two, which are y and dx.
+  // The gradients, with their numbers as results less those of the results before them, which are
+  // each y and dx.
   vector<gradient_result>& parameters() { return parameters_; }
   // The rows of a gradient, if it is sparse.
   std::shared_ptr<const table_memory> table(extent k) const { return tables_[k]; }
   const in_place& arrays() const { return arrays_; }
 
-  extent inputs() const { return widths_.x; }
-  extent outputs() const { return widths_.y; }
+  const gradient_rows& rows() const { return row_; }
+  extent inputs() const { return row_.x[0]; }
+  extent outputs(extent y = 0) const { return row_.y[y].back(); }
   extent span() const { return span_; }
   // Bytes that the gradients of a span take beside the gradients themselves.
   extent bytes_of_span() const {
@@ -127,10 +145,9 @@ class gradient_run {
     fmoe::detail::keep(compiled_, entries);
   }
 
-  void call(const array_view& x, const array_view& dy, const array_view& y, const array_view& dx,
-            bool accumulates) {
+  void call(const gradient_arrays& arrays, bool accumulates) {
     expects_program(compiled_);
-    const extent tokens = check_gradient_call({x, dy, y, dx}, widths_, dtype_of<T>, tokens_);
+    const extent tokens = check_gradient_call(arrays, row_, expected_, tokens_);
     expects<value_error>(!is_stale(compiled_),
                          "[gradients] a weight may have been written since the layer was compiled: "
                          "call refresh() before the next call");
@@ -139,21 +156,23 @@ class gradient_run {
                          added, " tokens have rows for ", sparse_tokens_,
                          ": say more in sparse_gradients");
     added_ = added;
-    for (extent first = 0; first == 0 || first < tokens; first += span_) {
-      const extent count = std::min(span_, tokens - first);
-      const std::array<bound_array, 2> in{rows(x, first, count), rows(dy, first, count)};
-      results_[0] = rows(y, first, count);
-      results_[1] = rows(dx, first, count);
-      const bool adds = accumulates || first > 0;
+    for (extent begin = 0; begin == 0 || begin < tokens; begin += span_) {
+      const extent count = std::min(span_, tokens - begin);
+      inputs_[0] = rows(arrays.x, begin, count);
+      for (extent i = 0; i < arrays.given.size(); ++i)
+        inputs_[1 + i] = rows(arrays.given[i], begin, count);
+      for (extent i = 0; i < arrays.y.size(); ++i) results_[i] = rows(arrays.y[i], begin, count);
+      results_[first() - 1] = rows(arrays.dx, begin, count);
+      const bool adds = accumulates || begin > 0;
       for (extent k = 0; k < parameters_.size(); ++k) {
-        adds_[2 + k] = adds && can_add_[k];
+        adds_[first() + k] = adds && can_add_[k];
         const bool is_direct = firsts_[k] && (!adds || can_add_[k]);
         void* const to = tables_[k] != nullptr ? tables_[k]->values.data()
                          : is_direct           ? parameters_[k].to->written()
                                                : parts_[k].data();
-        results_[2 + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
+        results_[first() + k] = {view_at(to, parameters_[k].shape), parameters_[k].shape.size()};
       }
-      compiled_.program->run({in, results_, count, {}, compiled_.keep, adds_, rows_});
+      compiled_.program->run({inputs_, results_, count, {}, compiled_.keep, adds_, rows_});
       for (extent k = 0; k < parameters_.size(); ++k)
         if ((adds && !can_add_[k]) || !firsts_[k]) add(k);
       if (span_ == 0) return;
@@ -171,11 +190,14 @@ class gradient_run {
     return v;
   }
 
-  // Some rows of an array of two axes.
-  static bound_array rows(array_view v, extent first, extent count) {
-    v.data = static_cast<std::byte*>(v.data) + first * v.strides[0] * size_of(v.type);
+  // The number of the first gradient of a parameter among the results.
+  extent first() const { return row_.y.size() + 1; }
+
+  // Some rows of an array with one axis of tokens.
+  static bound_array rows(array_view v, extent begin, extent count) {
+    v.data = static_cast<std::byte*>(v.data) + begin * v.strides[0] * size_of(v.type);
     v.shape[0] = count;
-    return {v, 1};
+    return {v, v.rank - 1};
   }
 
   // True if no result before this one is of the same parameter.
@@ -185,7 +207,7 @@ class gradient_run {
   }
   // The shapes of parameters with one result, by the numbers of results.
   vector<vector<extent>> possible_tables() const {
-    vector<vector<extent>> tables(2);
+    vector<vector<extent>> tables(first());
     for (const gradient_result& p : parameters_) {
       const bool is_one = std::ranges::count(parameters_, p.number, &gradient_result::number) == 1;
       tables.push_back(is_one ? p.parameter_shape : vector<extent>{});
@@ -193,7 +215,7 @@ class gradient_run {
     return tables;
   }
   std::shared_ptr<table_memory> table_for(extent k) {
-    const auto sparse = compiled_.program->sparse(2 + k);
+    const auto sparse = compiled_.program->sparse(first() + k);
     if (!sparse) return {};
     const bool is_enough = sparse_tokens_ > sparse->rows / std::max<extent>(1, sparse->a_token);
     const extent room = is_enough ? sparse->rows : sparse_tokens_ * sparse->a_token;
@@ -204,7 +226,7 @@ class gradient_run {
   // True if longer spans pay off, and change no bit since all that they sum is added in blocks.
   bool can_lengthen() const {
     for (extent k = 0; k < parameters_.size(); ++k)
-      if (!is_first(k) || !compiled_.program->can_add(2 + k)) return false;
+      if (!is_first(k) || !compiled_.program->can_add(first() + k)) return false;
     return compiled_.program->goes_by_expert();
   }
 
@@ -219,7 +241,8 @@ class gradient_run {
   extent tokens_, sparse_tokens_, span_;
   extent added_ = 0;              // the tokens whose gradients are added up
   bool has_little_room_ = false;  // for the rows of more than sparse_tokens_
-  gradient_widths widths_;
+  gradient_rows row_;
+  std::vector<expected_array> expected_;
   vector<gradient_result> parameters_;
   vector<bool> firsts_;   // the first result of its parameter
   vector<bool> can_add_;  // the executable adds to it
@@ -227,7 +250,7 @@ class gradient_run {
   vector<memory> parts_;  // what spans give to the others
   vector<std::shared_ptr<table_memory>> tables_;
   vector<table_rows*> rows_;  // by result
-  vector<bound_array> results_;
+  vector<bound_array> inputs_, results_;
   in_place arrays_;
   compiled_graph compiled_;
 };

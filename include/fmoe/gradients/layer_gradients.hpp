@@ -35,26 +35,93 @@ Gradients zeros_of(const Layer& layer, const std::vector<std::string>& without) 
   return zeros;
 }
 
+// What a layer returns, and the slope of a loss: one expression, or several in a tuple.
+template <class Layer>
+using results_of = std::remove_cvref_t<decltype(applied(std::declval<const Layer&>(),
+                                                        std::declval<argument<0, 2>>()))>;
+
+// The cotangents of the results are the other arguments of a call.
+struct given_cotangents {
+  template <extent... Rank, extent... I>
+  static auto arguments(extent tokens, std::index_sequence<Rank...>, std::index_sequence<I...>) {
+    return std::tuple(argument<static_cast<int>(1 + I), Rank>(tokens)...);
+  }
+};
+
+// Adds several expressions to a graph.
+template <class E>
+vector<ir::node_id> lower_all(const E& e, ir::graph& g) {
+  vector<ir::node_id> nodes;
+  for (const dynamic::expression& one : result_list<E>::untyped(e)) nodes.push_back(one.lower(g));
+  return nodes;
+}
+
+// The arrays that stand for one result, or for several in a tuple.
+template <class A>
+struct arrays_of_call {
+  static constexpr extent count = 1;
+  template <class T>
+  static constexpr bool are_readable = readable_array<const A>;
+  template <class T>
+  static constexpr bool are_writable = writable_array<A, T>;
+  template <class T>
+  static constexpr bool fit = sizeof(element_of<const A>) <= sizeof(T);
+  static std::array<array_view, 1> to_read(const A& a) { return {view_of(a)}; }
+  static std::array<array_view, 1> to_write(A& a) { return {view_of(a)}; }
+};
+template <class... As>
+struct arrays_of_call<std::tuple<As...>> {
+  static constexpr extent count = sizeof...(As);
+  template <class T>
+  static constexpr bool are_readable = (readable_array<const std::remove_reference_t<As>> && ...);
+  template <class T>
+  static constexpr bool are_writable = (writable_array<std::remove_reference_t<As>, T> && ...);
+  template <class T>
+  static constexpr bool fit =
+      ((sizeof(element_of<const std::remove_reference_t<As>>) <= sizeof(T)) && ...);
+  static std::array<array_view, count> to_read(const std::tuple<As...>& all) {
+    return std::apply([](const auto&... a) { return std::array<array_view, count>{view_of(a)...}; },
+                      all);
+  }
+  static std::array<array_view, count> to_write(std::tuple<As...>& all) {
+    return std::apply([](auto&... a) { return std::array<array_view, count>{view_of(a)...}; }, all);
+  }
+};
+
 }  // namespace fmoe::detail
 
 namespace fmoe {
 
-// A layer whose forward and backward pass are ready for many calls. It holds the gradients.
-template <class Layer, class T, class Level>
+// A layer whose forward and backward pass are ready for many calls. It holds the gradients. Slope
+// makes the cotangents of its results.
+template <class Layer, class T, class Level, class Slope>
 class compiled_gradients {
+  using results = detail::results_of<Layer>;
+  static constexpr std::size_t count = detail::result_list<results>::ranks::size(),
+                               taken = std::is_same_v<Slope, detail::given_cotangents> ? count : 1;
+
  public:
   // A layer of the same form with weights of T, float or double.
   using gradient_layer = typename detail::gradients_as<T, Layer>::type;
 
-  template <class Slope>
   compiled_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
                      const compile_options& options) {
     const argument<0, 2> x(tokens);
-    const argument<1, 2> target(tokens);
     const auto y = detail::applied(layer, x);
     ir::graph g;
-    const detail::gradient_inputs in{x.lower(g), y.lower(g), target.lower(g),
-                                     as_expression(slope(y, target)).lower(g)};
+    detail::gradient_inputs in{.x = x.lower(g), .y = detail::lower_all(y, g)};
+    if constexpr (std::is_same_v<Slope, detail::given_cotangents>) {
+      using ranks = typename detail::result_list<results>::ranks;
+      in.given = in.dy = detail::lower_all(
+          slope.arguments(tokens, ranks(), std::make_index_sequence<ranks::size()>()), g);
+    } else {
+      const argument<1, 2> target(tokens);
+      const auto dy = slope(y, target);
+      in.given = {target.lower(g)};
+      in.dy = detail::lower_all(dy, g);
+      static_assert(detail::result_list<std::remove_const_t<decltype(dy)>>::ranks::size() == count,
+                    "compile_gradients: the slope returns a gradient for each result of the layer");
+    }
     auto own = detail::released_parameters(detail::only_listed(layer));
     passes_.emplace(std::move(g), in, detail::trained_parameters(own), tokens, options);
     hold(layer);
@@ -62,23 +129,30 @@ class compiled_gradients {
 
   // Computes y = layer(x), the gradient dx of sum(y dy) with respect to x, and those with respect
   // to the parameters, which `gradients` returns; if `accumulates`, they are added to what that
-  // holds. Arrays have two axes, [token, ...]; x and dy have any floating type (double only if the
-  // layer's is double), y and dx that of the layer. Allocates nothing. Throws shape_error or
-  // value_error before an element is written. Calls follow each other.
+  // holds. Arrays are [token, ...]; x and dy have any floating type (double only if the layer's is
+  // double), y and dx that of the layer. For a layer of several results, dy and y are tuples of
+  // arrays, and dx and the others are gradients of the sum over all of them. Allocates nothing.
+  // Throws shape_error or value_error before an element is written. Calls follow each other.
   template <class X, class D, class Y, class G>
   void operator()(const X& x, const D& dy, Y&& y, G&& dx, bool accumulates = false) {
-    constexpr bool readable = detail::readable_array<const X> && detail::readable_array<const D>;
-    constexpr bool writable = detail::writable_array<std::remove_reference_t<Y>, T> &&
-                              detail::writable_array<std::remove_reference_t<G>, T>;
+    using given = detail::arrays_of_call<std::remove_cvref_t<D>>;
+    using outputs = detail::arrays_of_call<std::remove_reference_t<Y>>;
+    constexpr bool readable = detail::readable_array<const X> && given::template are_readable<T>;
+    constexpr bool writable =
+        outputs::template are_writable<T> && detail::writable_array<std::remove_reference_t<G>, T>;
     static_assert(readable, "gradients read arrays of float, double, fmoe::bf16 or fmoe::f16");
     static_assert(writable,
                   "gradients write y and dx of the layer's arithmetic type that are not const");
     if constexpr (readable && writable) {
-      static_assert(sizeof(detail::element_of<const X>) <= sizeof(T) &&
-                        sizeof(detail::element_of<const D>) <= sizeof(T),
+      static_assert(sizeof(detail::element_of<const X>) <= sizeof(T) && given::template fit<T>,
                     "gradients take no double into a layer of float: convert it first");
-      passes_->run().call(detail::view_of(x), detail::view_of(dy), detail::view_of(y),
-                          detail::view_of(dx), accumulates);
+      static_assert(given::count == taken && outputs::count == count,
+                    "gradients of a layer of several results take and write a tuple of arrays, "
+                    "one for each result");
+      const auto to_read = given::to_read(dy);
+      const auto to_write = outputs::to_write(y);
+      passes_->run().call({detail::view_of(x), to_read, to_write, detail::view_of(dx)},
+                          accumulates);
     }
   }
 
@@ -86,9 +160,9 @@ class compiled_gradients {
   const step_gradients<gradient_layer, T>& gradients() const { return gradients_; }
   step_gradients<gradient_layer, T>& gradients() { return gradients_; }
 
-  // The numbers of a row of x and of y.
+  // The numbers of a row of x and of a result.
   std::size_t inputs() const { return passes_->run().inputs(); }
-  std::size_t outputs() const { return passes_->run().outputs(); }
+  std::size_t outputs(std::size_t result = 0) const { return passes_->run().outputs(result); }
   // Tokens that go through both passes at a time; a call has memory for so many.
   std::size_t span() const { return passes_->run().span(); }
 
@@ -126,14 +200,12 @@ class compiled_gradients {
   }
 
   step_gradients<gradient_layer, T> gradients_;
-  using result = std::remove_cvref_t<decltype(detail::applied(std::declval<const Layer&>(),
-                                                              std::declval<argument<0, 2>>()))>;
-
-  std::optional<detail::both_passes<T, Level, result::types>> passes_;
+  std::optional<detail::both_passes<T, Level, detail::result_list<results>::types>> passes_;
 };
 
 // The same where dy follows from y: slope(y, target) is the expression of the gradient of a loss
-// with respect to y. The second input of a call is the target then.
+// with respect to y. The second input of a call is the target then. Of a layer of several results
+// the slope takes a tuple of them, and returns a tuple of gradients.
 //
 //   auto step = compile_gradients(layer, 1024, [](const auto& y, const auto& t) { return y - t; });
 //   tensor<float, 2> target({x.shape()[0], step.outputs()}), y(target.shape()), dx(x.shape());
@@ -142,8 +214,8 @@ template <class Level = cpu::native, detail::has_released_names Layer, class Slo
   requires(!std::is_same_v<Slope, compile_options>)
 auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,
                        const compile_options& options = {}) {
-  using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
-  return compiled_gradients<Layer, typename results::scalar, Level>(layer, tokens, slope, options);
+  using T = typename detail::result_list<detail::results_of<Layer>>::scalar;
+  return compiled_gradients<Layer, T, Level, Slope>(layer, tokens, slope, options);
 }
 
 // Plans the forward and the backward pass of a layer for calls of up to `tokens` rows. The bits of
@@ -157,11 +229,15 @@ auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slop
 //   tensor<float, 2> dy({x.shape()[0], step.outputs()}), y(dy.shape()), dx(x.shape());
 //   step(x, dy, y, dx);
 //   const auto& d = step.gradients().decoder;
+//
+// A layer that returns several results has a gradient of all of them together:
+//
+//   auto both = compile_gradients(with_coefficients, 1024);
+//   both(x, std::tie(dy, da), std::tie(y, a), dx);
 template <class Level = cpu::native, detail::has_released_names Layer>
 auto compile_gradients(const Layer& layer, std::size_t tokens,
                        const compile_options& options = {}) {
-  const auto given = [](const auto&, const auto& dy) { return dy; };
-  return compile_gradients<Level>(layer, tokens, given, options);
+  return compile_gradients<Level>(layer, tokens, detail::given_cotangents(), options);
 }
 
 template <class Level = cpu::native, class Layer>
@@ -186,12 +262,12 @@ struct layer_gradients {
 //   const auto g = gradients(layer, x, dy);
 //   save(g.parameters, "gradients.safetensors");
 template <class Level = cpu::native, detail::has_released_names Layer, class X, class D>
+  requires expression<detail::results_of<Layer>>
 auto gradients(const Layer& layer, const X& x, const D& dy, compile_options options = {}) {
   options.sparse_gradients = 0;
   const auto rows = detail::view_of(x);
   auto step = compile_gradients<Level>(layer, rows.rank == 0 ? 0 : rows.shape[0], options);
-  using results = std::remove_cvref_t<decltype(detail::applied(layer, argument<0, 2>(0)))>;
-  using T = typename results::scalar;
+  using T = typename detail::results_of<Layer>::scalar;
   using held = typename decltype(step)::gradient_layer;
   layer_gradients<held, T> g{tensor<T, 2>({rows.shape[0], step.outputs()}),
                              tensor<T, 2>({rows.shape[0], step.inputs()}),
@@ -199,6 +275,14 @@ auto gradients(const Layer& layer, const X& x, const D& dy, compile_options opti
   step(x, dy, g.y, g.dx);
   g.parameters = std::move(step.gradients());
   return g;
+}
+template <class Level = cpu::native, detail::has_released_names Layer, class X, class D>
+  requires(!expression<detail::results_of<Layer>>)
+detail::refused gradients(const Layer&, const X&, const D&, const compile_options& = {}) {
+  static_assert(detail::never<Layer>,
+                "gradients: the layer returns several results: write compile_gradients, whose step "
+                "takes a tuple of arrays");
+  return {};
 }
 
 }  // namespace fmoe

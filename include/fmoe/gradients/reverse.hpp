@@ -19,13 +19,14 @@ inline list_by<node_id, bool> dependent(const ir::graph& g, std::span<const node
   return marked;
 }
 
-// Returns the gradients of sum(root seed) with respect to these nodes, and nothing where it is 0
-// everywhere. Throws value_error where a function has no derivative.
-inline vector<std::optional<node_id>> gradients_of(ir::graph& g, node_id root, node_id seed,
+// Returns the gradients of the sum of roots[i] seeds[i] with respect to these nodes, and nothing
+// where it is 0 everywhere. Throws value_error where a function has no derivative.
+inline vector<std::optional<node_id>> gradients_of(ir::graph& g, std::span<const node_id> roots,
+                                                   std::span<const node_id> seeds,
                                                    std::span<const node_id> wanted) {
   const extent forward = g.size();
   cotangents c(g, dependent(g, wanted));
-  c.give(root, seed);
+  for (extent i = 0; i < roots.size(); ++i) c.give(roots[i], seeds[i]);
   for (extent i = forward; i-- > 0;) {
     const auto id = static_cast<node_id>(i);
     if (!c.has(id)) continue;
