@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ._arrays import as_kind_of, count_or_none, empty, exported, in_file, readable, writable
@@ -12,7 +13,10 @@ from ._core import Explanation
 
 
 class Gradients(NamedTuple):
-    """y, the gradient dx of sum(y dy) with respect to x, and those with respect to the parameters, by their names in files."""
+    """y, the gradient dx of sum(y dy) with respect to x, and those with respect to the parameters, by their names in files.
+
+    For several results y is a tuple, and the gradients are those of the sum over all of them.
+    """
 
     y: Any
     dx: Any
@@ -22,11 +26,13 @@ class Gradients(NamedTuple):
 class CompiledGradients:
     """The forward and the backward pass of a layer, for calls of up to `tokens` rows. Calls of several threads wait for each other."""
 
-    __slots__ = ("_core", "_lock", "_parameters", "__weakref__")
+    __slots__ = ("_core", "_is_one", "_lock", "_parameters", "_shapes", "__weakref__")
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, is_one: bool = True) -> None:
         self._core = core
+        self._is_one = is_one
         self._lock = threading.Lock()
+        self._shapes = [tuple(core.output_shape(i)) for i in range(core.results)]
         self._parameters = [
             (p.name, p.value.shape, p.file_shape, p.file_axes) for p in core.parameters
         ]
@@ -35,22 +41,29 @@ class CompiledGradients:
         raise TypeError("what is compiled cannot be copied or pickled: pickle the layer, and compile it again")
 
     def __call__(self, x: Any, dy: Any) -> Gradients:
-        """Computes both passes. Leading axes of x and dy count tokens. Results are of the kind of x."""
-        y, dx, made = self.in_order(x, dy)
-        named = {name: in_file(g, shape, axes) for (name, _, shape, axes), g in zip(self._parameters, made)}
-        return Gradients(y, dx, named)
+        """Computes both passes. Leading axes of x and dy count tokens. Results are of the kind of x.
 
-    def in_order(self, x: Any, dy: Any) -> tuple[Any, Any, list[Any]]:
-        """The same with the gradients as the layer has them, in the order of its parameters."""
-        x, dy = readable(x), readable(dy)
+        dy has the shape of y; for several results it is a tuple of one for each.
+        """
+        if not self._is_one and (not isinstance(dy, (tuple, list)) or len(dy) != len(self._shapes)):
+            raise TypeError(f"the step has {len(self._shapes)} results: pass a tuple with a dy for each")
+        y, dx, made = self.in_order(x, [dy] if self._is_one else dy)
+        named = {name: in_file(g, shape, axes) for (name, _, shape, axes), g in zip(self._parameters, made)}
+        return Gradients(y[0] if self._is_one else tuple(y), dx, named)
+
+    def in_order(self, x: Any, dy: Sequence[Any]) -> tuple[list[Any], Any, list[Any]]:
+        """The same with a list of the results, and the gradients as the layer has them, in the order of its parameters."""
+        x, given = readable(x), [readable(d) for d in dy]
         tokens = tuple(x.shape[:-1])
-        y = empty(x, tokens + (self._core.outputs,), False)
+        y = [empty(x, tokens + shape, False) for shape in self._shapes]
         dx = empty(x, tuple(x.shape), False)
         made = [empty(x, shape, False) for _, shape, _, _ in self._parameters]
-        rows = [a.reshape(-1, a.shape[-1]) for a in (x, dy, y, dx)]
+        ranks = [1, *map(len, self._shapes), *map(len, self._shapes), 1]
+        rows = [a.reshape(-1, *tuple(a.shape)[a.ndim - rank :]) for a, rank in zip((x, *given, *y, dx), ranks)]
+        read = 1 + len(given)
         with self._lock:
-            self._core.run([exported(a) for a in rows[:2]], [writable(a) for a in (*rows[2:], *made)])
-        return as_kind_of(x, y), as_kind_of(x, dx), [as_kind_of(x, g) for g in made]
+            self._core.run([exported(a) for a in rows[:read]], [writable(a) for a in (*rows[read:], *made)])
+        return [as_kind_of(x, r) for r in y], as_kind_of(x, dx), [as_kind_of(x, g) for g in made]
 
     def keep(self, k: int | None) -> None:
         """From now on each top_k keeps k entries, at most as many as it was compiled for; None keeps all of these."""

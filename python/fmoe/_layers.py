@@ -7,7 +7,7 @@ import copy
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy
@@ -158,15 +158,29 @@ class Layer:
         """
         return compile(self._of_inputs(), tokens, **options)
 
-    def compile_gradients(self, tokens: int, *, threads: int | None = None) -> CompiledGradients:
+    def result(self, name: str, x: Any) -> Any:
+        """What the layer makes of x by this name.
+
+        "y" is its output, "coefficients" what coefficients() gives, "coefficients[1]" those of a second level. Where a layer has them:
+        "scores" before the selection, "preactivations", "hidden" units, "contribution_norms", and "g1" and "g2" of Monet's router.
+        """
+        return self._value(lambda rows: self._core.result(text(name, "name"), rows), x)
+
+    def compile_gradients(
+        self, tokens: int, outputs: str | Sequence[str] = "y", *, threads: int | None = None
+    ) -> CompiledGradients:
         """Plans the forward and the backward pass for calls of up to `tokens` rows: step(x, dy) returns y, dx and gradients.
+
+        `outputs` are names of result(). With several, step(x, (dy, da)) returns a tuple in place of y, and the gradients of the sum over
+        all of them; what they share is computed once in both passes.
 
         A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(fmoe.input(), routing=(g1, g2)), of, dy) has its
         gradients.
         """
-        return CompiledGradients(
-            self._core.compile_gradients(count(tokens, "tokens"), threads=count_or_none(threads, "threads"))
-        )
+        names = [outputs] if isinstance(outputs, str) else items(outputs, "outputs")
+        results = [] if names == ["y"] else [self._core.result(text(name, "an output"), input(0)) for name in names]
+        core = self._core.compile_gradients(count(tokens, "tokens"), results, threads=count_or_none(threads, "threads"))
+        return CompiledGradients(core, isinstance(outputs, str))
 
     def explain(self, tokens: int = 1, **options: Any) -> Explanation:
         """The plan of what compile makes, for calls of up to `tokens` rows."""

@@ -68,7 +68,8 @@ using gradients = dynamic::compiled_gradients<>;
 void bind_gradients(nb::module_& m) {
   nb::class_<gradients>(m, "CompiledGradients")
       .def_prop_ro("inputs", &gradients::inputs)
-      .def_prop_ro("outputs", &gradients::outputs)
+      .def_prop_ro("results", &gradients::results)
+      .def("output_shape", &gradients::output_shape, "result"_a = 0)
       .def_prop_ro("parameters", &gradients::parameters)
       .def(
           "run",
@@ -130,6 +131,12 @@ void bind_layers(nb::module_& m) {
              const dynamic::expression& g2) { return l(x, {g1, g2}); },
           "x"_a, "g1"_a, "g2"_a)
       .def("coefficients", &layer::coefficients, "x"_a, "level"_a = 0)
+      .def(
+          "result",
+          [](const layer& l, const std::string& name, const dynamic::expression& x) {
+            return l.result(name, x);
+          },
+          "name"_a, "x"_a)
       .def("mixed", &layer::mixed, "x"_a, "coefficients"_a)
       .def("expert_output", &layer::expert_output, "x"_a, "n"_a)
       .def("expert", &layer::expert, "n"_a)
@@ -177,12 +184,15 @@ void bind_layers(nb::module_& m) {
           "x"_a, "momentum"_a)
       .def(
           "compile_gradients",
-          [](const layer& l, std::size_t tokens, std::optional<std::size_t> threads) {
+          [](const layer& l, std::size_t tokens, const std::vector<dynamic::expression>& results,
+             std::optional<std::size_t> threads) {
             return without_lock([&] {
-              return dynamic::compile_gradients(l, tokens, {.threads = threads.value_or(all)});
+              const compile_options options{.threads = threads.value_or(all)};
+              return results.empty() ? dynamic::compile_gradients(l, tokens, options)
+                                     : dynamic::compile_gradients(l, results, tokens, options);
             });
           },
-          "tokens"_a, nb::kw_only(), "threads"_a.none() = nb::none())
+          "tokens"_a, "results"_a, nb::kw_only(), "threads"_a.none() = nb::none())
       .def(
           "save_to",  // "save" is a name that nnsight gives every object
           [](const layer& l, const std::string& file, const std::string& prefix,

@@ -101,3 +101,26 @@ def test_a_layer_of_8_bits_has_float_gradients(type):
     assert 0 < off(small.y, y) < 0.05 and 0 < off(small.dx, dx) < 0.05
     for name, g in small.parameters.items():
         assert g.dtype == np.float32 and g.shape == d[name].shape and off(g, d[name]) < 0.05, name
+
+
+def test_several_outputs_have_gradients_together():
+    rng = np.random.default_rng(0)
+    sizes = {"W_enc": (4, 6), "gate": (20, 4), "W_cond": (5, 20), "W_dec": (6, 5)}
+    arrays = {name: rng.normal(size=s).astype(np.float32) for name, s in sizes.items()}
+    layer = fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"})
+    dy, da = rng.normal(size=(3, 5)).astype(np.float32), rng.normal(size=(3, 20)).astype(np.float32)
+    step = layer.compile_gradients(8, ("y", "coefficients"))
+    (y, a), dx, d = step(x, (dy, da))
+    assert (y == layer(x)).all() and (a == layer.coefficients(x)).all() and (a == layer.result("coefficients", x)).all()
+    of_y = layer.compile_gradients(8)(x, dy)
+    of_a = layer.compile_gradients(8, "coefficients")(x, da)
+    assert (of_a.y == a).all()
+    assert off(dx, of_y.dx + of_a.dx) < 1e-6
+    for name, g in d.items():
+        assert off(g, of_y.parameters[name] + of_a.parameters[name]) < 1e-6, name
+    with pytest.raises(TypeError, match="the step has 2 results: pass a tuple with a dy for each"):
+        step(x, dy)
+    with pytest.raises(fmoe.ShapeError, match="dy 1"):
+        step(x, (dy, da[:, :4]))
+    with pytest.raises(fmoe.DomainError, match="and no nothing"):
+        layer.compile_gradients(8, ("y", "nothing"))

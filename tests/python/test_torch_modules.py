@@ -167,6 +167,56 @@ def test_both_passes_are_those_of_plain_torch(kind, training):
         assert made.stride() == (x if name == "x" else named[name]).stride(), name
 
 
+# What modules show beside y, in plain PyTorch.
+SHOWN = {
+    "mxd": {
+        "coefficients": lambda m, x: kept(torch.relu(x @ m.gate.T + m.gate_bias), 4),
+        "hidden": lambda m, x: F.gelu(x @ m.W_enc + m.b_enc),
+    },
+    "transcoder": {
+        "preactivations": lambda m, x: x @ m.W_enc + m.b_enc,
+        "coefficients": lambda m, x: kept(torch.relu(x @ m.W_enc + m.b_enc), 5),
+    },
+    "cp": {"coefficients": lambda m, x: gate(m, 0, x), "coefficients[1]": lambda m, x: gate(m, 1, x)},
+    "monet_hd": {"g1": lambda m, x: routing(m, x, 1), "g2": lambda m, x: routing(m, x, 2)},
+    "aoe": {"scores": lambda m, x: (x @ m.wg).unflatten(-1, (6, -1)).norm(dim=-1)},
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("kind", SHOWN)
+def test_what_a_module_shows_has_gradients(kind, training):
+    make, plain = KINDS[kind]
+    m = filled(make()).train(training)
+    x = torch.randn(4, 10, 10, requires_grad=True)
+    functions = {"y": plain, **SHOWN[kind]}
+    shown = m(x, tuple(functions))
+    assert isinstance(shown, tuple) and all(a.shape[:2] == (4, 10) for a in shown)
+    wanted = [f(m, x.flatten(0, 1)).reshape(a.shape) for f, a in zip(functions.values(), shown)]
+    for name, a, b in zip(functions, shown, wanted):
+        assert off(a, b) < 1e-5, name
+    weights = [torch.randn_like(a) for a in wanted]
+    operands = [x, *(p for name, p in m.named_parameters() if name != "b_dec")]
+
+    def gradients(results):
+        return torch.autograd.grad(sum((a * w).sum() for a, w in zip(results, weights)), operands, allow_unused=True, retain_graph=True)
+
+    for made, right in zip(gradients(shown), gradients(wanted)):
+        assert off(made, right) < 5e-5
+    for k, (a, b) in enumerate(zip(m(x, list(functions)), wanted)):  # of one result, where the others are not read
+        (made,), (right,) = (torch.autograd.grad(r.sin().sum(), x, retain_graph=True) for r in (a, b))
+        assert off(made, right) < 5e-5, k
+
+
+def test_a_result_that_a_module_does_not_have_is_named():
+    m = filled(KINDS["mxd"][0]())
+    x = torch.randn(3, 10)
+    with pytest.raises(fmoe.DomainError, match="the layer has y, coefficients, hidden, contribution_norms, and no scores"):
+        m(x, ("y", "scores"))
+    with pytest.raises(TypeError, match="outputs is a list"):
+        m(x, "y")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_module_begins_as_the_authors(kind):
     m = KINDS[kind][0]()
@@ -256,9 +306,10 @@ def test_torch_compile_lets_a_layer_through():
         step(torch.randn(5, 10))
     weights, statistics = m._weights()
     plain = [w.detach() for w in weights]
-    torch.library.opcheck(torch.ops.fmoe.layer.default, (x, weights, statistics, m._handle, False, 0))
-    dy = torch.randn(8, 1, 7)
-    torch.library.opcheck(torch.ops.fmoe.layer_gradients.default, (dy, x.detach().unsqueeze(1), plain, statistics, m._handle, False, 0))
+    torch.library.opcheck(torch.ops.fmoe.layer.default, (x, weights, statistics, m._handle, False, 0, "y,coefficients"))
+    dy = [torch.randn(8, 1, 7)]
+    given = dy, x.detach().unsqueeze(1), plain, statistics, m._handle, False, 0, "y"
+    torch.library.opcheck(torch.ops.fmoe.layer_gradients.default, given)
     torch.library.opcheck(torch.ops.fmoe.update_statistics.default, (x.detach(), plain, statistics, m._handle, 0.1))
 
 
@@ -397,7 +448,7 @@ def test_weights_on_meta_are_refused():
     state = m.state_dict()
     wanted = m(x)
     for away in (copy.deepcopy(m).to("meta"), copy.deepcopy(copy.deepcopy(m).to("meta"))):
-        for call in (away, lambda x: torch.ops.fmoe.layer(x, *away._weights(), away._handle, False, 0)):
+        for call in (away, lambda x: torch.ops.fmoe.layer(x, *away._weights(), away._handle, False, 0, "y")):
             with pytest.raises(ValueError, match="weights are on meta: they have no numbers"):
                 call(x)
         with pytest.raises(ValueError, match="weights are on meta"):

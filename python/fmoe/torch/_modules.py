@@ -6,13 +6,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
 
 from .. import _layers
-from .._arrays import Path, count, count_or_none
+from .._arrays import Path, count, count_or_none, items, text
 from . import _operators
 from ._operators import Runner, Weight
 
@@ -63,8 +63,15 @@ class Layer(nn.Module):
             weights[not w.trained].append(getattr(*self._place(w)))
         return weights
 
-    def forward(self, x: Tensor) -> Tensor:
+    @overload
+    def forward(self, x: Tensor) -> Tensor: ...
+    @overload
+    def forward(self, x: Tensor, outputs: Sequence[str]) -> tuple[Tensor, ...]: ...
+    def forward(self, x: Tensor, outputs: Sequence[str] | None = None) -> Any:
         """[..., input] -> [..., output]; leading axes count tokens. The arithmetic is float32, and y has the type of x.
+
+        `outputs` are names of fmoe.Layer.result, such as ("y", "coefficients"). The call then returns a tuple of these, which are
+        planned together, and each of them has gradients.
 
         Raises ValueError in training for a muMoE with batch norms and a single token, whose variance does not exist: nothing has
         changed then.
@@ -82,14 +89,16 @@ class Layer(nn.Module):
             raise ValueError(
                 "a batch norm in training takes the variance of more than 1 number, and there is 1 token: pass more, or call module.eval()"
             )
-        y: Tensor = _operators.layer(x, weights, statistics, self._handle, self.training, self._keep)
+        names = ["y"] if outputs is None else items(outputs, "outputs")
+        joined = ",".join(text(name, "an output") for name in names)
+        made = _operators.layer(x, weights, statistics, self._handle, self.training, self._keep, joined)
         if self.training and statistics:
             with torch.no_grad():
                 _operators.update_statistics(x.detach(), weights, statistics, self._handle, 0.1)
                 for name, count in self.named_buffers():
                     if name.endswith("num_batches_tracked"):
                         count += 1
-        return y
+        return made[0] if outputs is None else tuple(made)
 
     def keep(self, k: int | None) -> None:
         """From now on each top-k keeps k entries, at most as many as the layer's K; None keeps these."""
@@ -304,8 +313,8 @@ class MuMoE(_Made):
         norm = {"bn": "batch", "ln": "layer", None: "none"}[normalization]
         super().__init__(arrays, {"activation": activation_name(act), "norm": norm})
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.unsqueeze(1) if x.dim() == 2 else x)
+    def forward(self, x: Tensor, outputs: Any = None) -> Any:
+        return super().forward(x.unsqueeze(1) if x.dim() == 2 else x, outputs)
 
 
 def _numbered(name: str, parts: Sequence[Tensor]) -> dict[str, Tensor]:

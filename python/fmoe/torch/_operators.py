@@ -28,6 +28,7 @@ from .._layers import Layer
 
 _T = TypeVar("_T")
 Weights = tuple[Sequence[Tensor], Sequence[Tensor]]  # those that are trained, and statistics
+Call = tuple[bool, int, str]  # is it in training; the K of this call, or 0 for that of the layer; the names of its results
 
 _runners: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _handles = itertools.count()
@@ -130,8 +131,8 @@ class Runner:
         self.core = core.with_arrays({w.name: w.held.numpy() for w in self.weights})
         self.names = {w.name for w in self.weights}
         self.has_statistics = not all(w.trained for w in self.weights)
-        self.outputs = int(self._compile("forward", False, 1).run.output_shape()[0])
-        self._plans: dict[tuple[str, bool], _Plan] = {}
+        self._shapes: dict[str, list[tuple[int, ...]]] = {}
+        self._plans: dict[tuple[str, bool, str], _Plan] = {}
         self._elsewhere: Runner | None = None
         self.handle = next(_handles)
         _runners[self.handle] = self
@@ -169,16 +170,25 @@ class Runner:
             self.read(weights)
             return Layer(self.core.with_arrays({w.name: w.held.numpy().copy() for w in self.weights}))
 
-    def _compile(self, which: str, training: bool, room: int) -> _Plan:
+    def _compile(self, which: str, training: bool, outputs: str, room: int) -> _Plan:
         core = self.core.in_training(True) if training else self.core
+        results = [core.result(name, input(0)) for name in outputs.split(",")]
         if which == "forward":
-            return _Plan(compile(core.output(input(0)), room), room)
-        return _Plan(CompiledGradients(core.compile_gradients(room)), room)
+            return _Plan(compile(results, room), room)
+        return _Plan(CompiledGradients(core.compile_gradients(room, results)), room)
 
-    def run(self, which: str, weights: Weights, training: bool, keep: int, *rows: Tensor) -> Any:
-        """Runs the "forward" pass or both, "gradients"."""
-        tokens = rows[0][..., :1].numel()
-        key = which, training and self.has_statistics
+    def shapes(self, outputs: str) -> list[tuple[int, ...]]:
+        """Those of results without the axes of tokens."""
+        if outputs not in self._shapes:
+            made = self._compile("forward", False, outputs, 1).run
+            self._shapes[outputs] = [made.output_shape(i) for i in range(outputs.count(",") + 1)]
+        return self._shapes[outputs]
+
+    def run(self, which: str, weights: Weights, call: Call, x: Tensor, *dy: Tensor) -> Any:
+        """Runs the "forward" pass, which returns a tuple of results, or both, "gradients"."""
+        training, keep, outputs = call
+        tokens = x[..., :1].numel()
+        key = which, training and self.has_statistics, outputs
         with self._lock:
             self.read(weights)
             plan = self._plans.get(key)
@@ -188,7 +198,7 @@ class Runner:
                 plan.run.refresh()
                 plan.is_stale = False
             plan.run.keep(keep or None)
-            return plan.run(*rows) if which == "forward" else plan.run.in_order(*rows)
+            return plan.run(x) if which == "forward" else plan.run.in_order(x, dy)
 
     def update_statistics(self, x: Tensor, weights: Weights, momentum: float) -> None:
         with self._lock:
@@ -205,12 +215,12 @@ def runner_of(handle: int) -> Runner:
 
 @torch.library.custom_op("fmoe::layer", mutates_args=(), device_types="cpu")
 def layer(
-    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int
-) -> Tensor:
-    """The output of x. `keep` is the K of this call, or 0 for that of the layer."""
+    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int, outputs: str
+) -> list[Tensor]:
+    """Results of x, whose names are joined by commas. `keep` is the K of this call, or 0 for that of the layer."""
     given = weights, statistics
-    y: Tensor = runner_of(handle).at(given).run("forward", given, training, keep, x.detach())
-    return y.to(x.dtype)
+    made = runner_of(handle).at(given).run("forward", given, (training, keep, outputs), x.detach())
+    return [y.to(x.dtype) for y in made]
 
 
 def expects_place(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor]) -> None:
@@ -244,31 +254,34 @@ _TO_CPU = {
 
 
 @layer.register_fake
-def _(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: int) -> Tensor:
+def _(
+    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int, outputs: str
+) -> list[Tensor]:
     expects_place(x, weights, statistics)
-    return x.new_empty((*x.shape[:-1], runner_of(handle).outputs))
+    return [x.new_empty((*x.shape[:-1], *shape)) for shape in runner_of(handle).shapes(outputs)]
 
 
 @torch.library.custom_op("fmoe::layer_gradients", mutates_args=(), device_types="cpu")
 def layer_gradients(
-    dy: Tensor,
+    dy: Sequence[Tensor],
     x: Tensor,
     weights: Sequence[Tensor],
     statistics: Sequence[Tensor],
     handle: int,
     training: bool,
     keep: int,
+    outputs: str,
 ) -> list[Tensor]:
     """The gradients with respect to x and to each weight. Without statistics those of the last call count."""
     given = weights, statistics
     runner = runner_of(handle).at(given)
-    _, dx, made = runner.run("gradients", given, training, keep, x.detach(), dy.detach())
+    _, dx, made = runner.run("gradients", given, (training, keep, outputs), x.detach(), *(d.detach() for d in dy))
     return [dx.to(x.dtype), *(w.as_file(g).to(given.dtype) for (w, given), g in zip(runner.pairs(weights, ()), made))]
 
 
 @layer_gradients.register_fake
 def _(
-    dy: Tensor, x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: int
+    dy: Sequence[Tensor], x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: Any
 ) -> list[Tensor]:
     pairs = runner_of(handle).pairs(weights, ())
     return [x.new_empty(x.shape), *(w.as_file(given.new_empty(w.held.shape)) for w, given in pairs)]
@@ -288,19 +301,21 @@ def _(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle
     return None
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     x, weights, statistics, *ctx.call = inputs
     ctx.runner = runner_of(ctx.call[0])  # it lives as long as the graph
     ctx.counts = len(weights), len(statistics)
+    ctx.shapes = [y.shape for y in output]
     # Both passes in training take the statistics of the tokens, and the running ones move between them.
     ctx.save_for_backward(x, *weights, *([] if ctx.call[1] else statistics))
 
 
-def _backward(ctx: Any, dy: Tensor) -> tuple[Any, ...]:
+def _backward(ctx: Any, dy: list[Tensor | None]) -> tuple[Any, ...]:
     trained, others = ctx.counts
     x, *given = ctx.saved_tensors
-    dx, *made = layer_gradients(dy, x, given[:trained], given[trained:], *ctx.call)
-    return dx, made, [None] * others, None, None, None
+    each = [x.new_zeros(shape) if d is None else d for d, shape in zip(dy, ctx.shapes)]
+    dx, *made = layer_gradients(each, x, given[:trained], given[trained:], *ctx.call)
+    return dx, made, [None] * others, None, None, None, None
 
 
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
