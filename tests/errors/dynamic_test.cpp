@@ -125,6 +125,8 @@ step.refresh();
 [] { dynamic::layer{small_mxd()}.with({{"W_enc", {dtype::float32, {1, 8}, std::make_shared<storage>(32)}}}); }},
 {R"([with] W_enc is float64, and the layer's is float32)", "A layer reads elements where they lie, so they have its type.", "Convert the tensor first.",
 [] { dynamic::layer{small_mxd()}.with({{"W_enc", {dtype::float64, {1, 8}, std::make_shared<storage>(64)}}}); }},
+{R"([result] the layer has y, coefficients, hidden, contribution_norms, and no scores)", "A result is asked by the name of a member of the layer's class.", "Take one of those that the sentence lists.",
+[] { dynamic::layer{small_mxd()}.result("scores", dynamic::input(0)); }},
 {R"([with_active] K is 0 and must be at least 1)", "A selection of nothing makes an output of zeros.", "Pass the number of experts, or of hidden units, that count.",
 [] { dynamic::layer{small_mxd()}.with_active(0); }},
 {R"([with_active] this kind of layer has none)", "The layer selects nothing, as a muMoE, which weighs all of its experts, or is an edit.", "Call it of the layer that is edited, and edit the result.",
