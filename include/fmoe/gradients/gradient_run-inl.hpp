@@ -75,7 +75,7 @@ FMOE_INLINE gradient_graph_results gradient_graph(
   for (extent k = 0; k < wanted.size(); ++k)
     results.roots.push_back(found[k] ? *found[k] : g.map(pointwise::scale, 0, wanted[k]));
   results.x = g.shape(in.x);
-  for (const ir::node_id y : in.y) results.y.push_back(g.shape(y));
+  for (const ir::node_id result : in.y) results.y.push_back(g.shape(result));
   for (const ir::node_id given : in.given) results.given.push_back(g.shape(given));
   return results;
 }

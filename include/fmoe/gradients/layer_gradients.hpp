@@ -185,17 +185,17 @@ class compiled_gradients {
   // Makes the layer that holds the gradients.
   void hold(const Layer& layer) {
     std::vector<std::string> sparse;
-    auto& results = passes_->run().parameters();
-    for (std::size_t k = 0; k < results.size(); ++k)
+    auto& parameters = passes_->run().parameters();
+    for (std::size_t k = 0; k < parameters.size(); ++k)
       if (const auto table = passes_->run().table(k)) {
-        sparse.push_back(results[k].name);
-        const auto& shape = results[k].parameter_shape;
-        gradients_.sparse.emplace_back(results[k].name,
+        sparse.push_back(parameters[k].name);
+        const auto& shape = parameters[k].parameter_shape;
+        gradients_.sparse.emplace_back(parameters[k].name,
                                        std::vector<std::size_t>(shape.begin(), shape.end()), table);
       }
     static_cast<gradient_layer&>(gradients_) = detail::zeros_of<gradient_layer>(layer, sparse);
     const auto made = detail::released_parameters(gradients_);
-    for (detail::gradient_result& r : results)
+    for (detail::gradient_result& r : parameters)
       r.to = detail::elements_of(made, r.name, detail::dtype_of<T>);
   }
 
