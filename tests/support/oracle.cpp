@@ -424,6 +424,8 @@ class node_values {
     return r;
   }
 
+  numbers value_of(const ir::stop_gradient_node& s) const { return of(s.arg); }
+
   numbers value_of(const ir::slice_node& s) const {
     numbers r;
     const auto from = graph_.shape(s.arg);

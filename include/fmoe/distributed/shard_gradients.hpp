@@ -135,6 +135,9 @@ auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens, const Sl
     const argument<0, 2> x(tokens);
     const argument<1, 2> target(tokens);
     const auto y = detail::applied(read, x);
+    static_assert(!detail::is_loss<std::remove_cvref_t<decltype(slope(y, target))>>,
+                  "compile_gradients: over ranks it takes the slope of a loss, a gradient for each "
+                  "number of y");
     const detail::gradient_inputs in{
         x.lower(g), {y.lower(g)}, {target.lower(g)}, {as_expression(slope(y, target)).lower(g)}};
     const auto parameters =

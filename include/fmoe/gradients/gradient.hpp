@@ -10,6 +10,11 @@ namespace fmoe::dynamic {
 // The gradient of sum(y dy) with respect to a part of y: see fmoe::gradient. Throws shape_error if
 // dy has another number of axes than y.
 expression gradient(const expression& y, const expression& of, const expression& dy);
+// The same of one number, with dy = 1.
+expression gradient(const expression& y, const expression& of);
+
+// See fmoe::stop_gradient.
+expression stop_gradient(const expression& x);
 
 }  // namespace fmoe::dynamic
 
@@ -27,14 +32,23 @@ template <operand Y, operand P, operand D>
 auto gradient(const Y& y, const P& parameter, const D& dy) {
   static_assert(expression_t<Y>::rank == expression_t<D>::rank,
                 "gradient: dy has as many axes as y");
-  return detail::typed<expression_t<P>::rank>(dynamic::gradient, y, parameter, dy);
+  return detail::typed<expression_t<P>::rank>(
+      [](const auto&... es) { return dynamic::gradient(es...); }, y, parameter, dy);
 }
+// The gradient of one number, such as a loss of all tokens.
 template <operand Y, operand P>
-detail::refused gradient(const Y&, const P&) {
-  static_assert(detail::never<Y>,
+auto gradient(const Y& y, const P& parameter) {
+  static_assert(expression_t<Y>::rank == 0,
                 "gradient: dy, the weight of each number of y, comes third, as in "
                 "fmoe::gradient(y, w, dy)");
-  return {};
+  return detail::typed<expression_t<P>::rank>(
+      [](const auto&... es) { return dynamic::gradient(es...); }, y, parameter);
+}
+
+// x, which gradients hold constant; it costs nothing.
+template <operand X>
+auto stop_gradient(const X& x) {
+  return detail::typed<expression_t<X>::rank>(dynamic::stop_gradient, x);
 }
 
 }  // namespace fmoe

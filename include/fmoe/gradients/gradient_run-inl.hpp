@@ -49,10 +49,28 @@ FMOE_INLINE std::shared_ptr<storage> elements_of(const std::vector<released_para
   return gradient.elements;
 }
 
+FMOE_INLINE loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent given,
+                                 extent tokens) {
+  expects<shape_error>(loss.rank() <= 1, "[gradients] a loss is one number, or one for each token, "
+                       "and this one has ", loss.rank(), " axes");
+  loss_inputs in{loss.lower(g)};
+  if (loss.rank() == 1) {
+    in.weight = input(static_cast<int>(1 + given), 1, tokens).lower(g);
+    g.fix(*in.weight, 0, tokens);
+  }
+  return in;
+}
+
 FMOE_INLINE gradient_graph_results gradient_graph(
     ir::graph& g, const gradient_inputs& in, const std::vector<released_parameter>& parameters) {
-  const ir::node_list y(in.y);
-  gradient_graph_results results{y, {}, {}, {}, {}, rows_depend(g, y)};
+  // What the gradients are those of, and the cotangents of these.
+  vector<ir::node_id> of = in.y, cotangents = in.dy;
+  if (in.loss) {
+    of = {in.loss->loss};
+    cotangents = {in.loss->weight ? *in.loss->weight
+                                  : ir::constant(g, {}, [](extent) { return 1.f; })};
+  }
+  gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, false};
   vector<ir::node_id> wanted{in.x};
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
@@ -71,9 +89,16 @@ FMOE_INLINE gradient_graph_results gradient_graph(
       results.parameters.push_back({i, l->shape, name, own.shape});
     }
   }
-  const auto found = differentiate(g, in.y, in.dy, wanted);
-  for (extent k = 0; k < wanted.size(); ++k)
+  const auto found = differentiate(g, of, cotangents, wanted);
+  for (extent k = 0; k < wanted.size(); ++k) {
     results.roots.push_back(found[k] ? *found[k] : g.map(pointwise::scale, 0, wanted[k]));
+    if (k == 0 && in.loss) results.roots.push_back(in.loss->loss);
+  }
+  if (in.loss) results.loss_rank = g.rank(in.loss->loss);
+  ir::node_list before(in.y);
+  before.insert(before.end(), of.begin(), of.end());
+  before.insert(before.end(), cotangents.begin(), cotangents.end());
+  results.rows_depend = results.loss_rank == 0 || rows_depend(g, before);
   results.x = g.shape(in.x);
   for (const ir::node_id result : in.y) results.y.push_back(g.shape(result));
   for (const ir::node_id given : in.given) results.given.push_back(g.shape(given));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,21 +29,34 @@ struct gradient_result {
   std::shared_ptr<storage> to{};  // the gradient of the parameter
 };
 
+// What is differentiated in place of sum(y dy): one number, or the mean of one for each token,
+// whose weight is the argument behind those that are given.
+struct loss_inputs {
+  ir::node_id loss;
+  std::optional<ir::node_id> weight{};
+};
+
 struct gradient_inputs {
   ir::node_id x;
   vector<ir::node_id> y;              // the results of the layer
   vector<ir::node_id> given{}, dy{};  // the other arguments of a call, and what follows
+  std::optional<loss_inputs> loss{};  // then there is no dy
 };
 
+// Adds a loss for calls of up to `tokens` rows. Throws shape_error for one of two axes or more.
+loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent given, extent tokens);
+
 struct gradient_graph_results {
-  ir::node_list roots;  // each y, dx, and one for each of `parameters`
+  ir::node_list roots;  // each y, dx, the loss if there is one, and one for each of `parameters`
   vector<gradient_result> parameters;
   vector<extent> x;  // shapes
   vector<vector<extent>> y, given;
   bool rows_depend;
+  std::optional<extent> loss_rank{};
 };
 
-// Adds the gradients of sum(y dy), over all y, with respect to x and to the parameters of a layer.
+// Adds the gradients of a loss, or of sum(y dy) over all y, with respect to x and to the parameters
+// of a layer.
 gradient_graph_results gradient_graph(ir::graph& g, const gradient_inputs& in,
                                       const std::vector<released_parameter>& parameters);
 
@@ -96,6 +110,7 @@ class gradient_run {
       : tokens_(tokens),
         sparse_tokens_(sparse_tokens == all ? tokens : std::max(sparse_tokens, tokens)),
         span_(r.rows_depend ? tokens : std::min(tokens, block)),
+        loss_rank_(r.loss_rank),
         row_(r),
         expected_(row_.expected(dtype_of<T>)),
         parameters_(std::move(r.parameters)),
@@ -114,13 +129,15 @@ class gradient_run {
       tables_.push_back(table_for(k));
       if (tables_[k] != nullptr) rows_[first() + k] = &tables_[k]->rows;
     }
-    inputs_.resize(1 + row_.given.size());
+    inputs_.resize(1 + row_.given.size() + (has_token_losses() ? 1 : 0));
+    if (loss_rank_) losses_.resize(has_token_losses() ? span_ : 1);
+    if (has_token_losses()) weights_.resize(span_);
     results_.resize(first() + parameters_.size());
     adds_.resize(results_.size());
   }
 
   // The gradients, with their numbers as results less those of the results before them, which are
-  // each y and dx.
+  // each y, dx and the loss.
   vector<gradient_result>& parameters() { return parameters_; }
   // The rows of a gradient, if it is sparse.
   std::shared_ptr<const table_memory> table(extent k) const { return tables_[k]; }
@@ -136,6 +153,8 @@ class gradient_run {
     for (const memory& part : parts_) n += part.size();
     return n;
   }
+  // The loss of the last call.
+  double loss() const { return loss_; }
   void refresh() {
     expects_program(compiled_);
     fmoe::detail::refresh(compiled_);
@@ -156,13 +175,18 @@ class gradient_run {
                          added, " tokens have rows for ", sparse_tokens_,
                          ": say more in sparse_gradients");
     added_ = added;
+    double sum_of_losses = 0;
+    std::ranges::fill(weights_, static_cast<T>(1 / static_cast<double>(tokens)));
     for (extent begin = 0; begin == 0 || begin < tokens; begin += span_) {
       const extent count = std::min(span_, tokens - begin);
       inputs_[0] = rows(arrays.x, begin, count);
       for (extent i = 0; i < arrays.given.size(); ++i)
         inputs_[1 + i] = rows(arrays.given[i], begin, count);
       for (extent i = 0; i < arrays.y.size(); ++i) results_[i] = rows(arrays.y[i], begin, count);
-      results_[first() - 1] = rows(arrays.dx, begin, count);
+      results_[arrays.y.size()] = rows(arrays.dx, begin, count);
+      const std::span of_each(&count, has_token_losses() ? 1 : 0);
+      if (has_token_losses()) inputs_.back() = {view_at(weights_.data(), of_each), 0};
+      if (loss_rank_) results_[first() - 1] = {view_at(losses_.data(), of_each), 0};
       const bool adds = accumulates || begin > 0;
       for (extent k = 0; k < parameters_.size(); ++k) {
         adds_[first() + k] = adds && can_add_[k];
@@ -175,12 +199,15 @@ class gradient_run {
       compiled_.program->run({inputs_, results_, count, {}, compiled_.keep, adds_, rows_});
       for (extent k = 0; k < parameters_.size(); ++k)
         if ((adds && !can_add_[k]) || !firsts_[k]) add(k);
-      if (span_ == 0) return;
+      for (extent t = 0; t < (has_token_losses() ? count : losses_.size()); ++t)
+        sum_of_losses += static_cast<double>(losses_[t]);
+      if (span_ == 0) break;
     }
+    loss_ = has_token_losses() ? sum_of_losses / static_cast<double>(tokens) : sum_of_losses;
   }
 
  private:
-  static array_view view_at(void* data, const vector<extent>& shape) {
+  static array_view view_at(void* data, std::span<const extent> shape) {
     array_view v{.data = data, .type = dtype_of<T>, .rank = shape.size()};
     extent stride = 1;
     for (extent i = shape.size(); i-- > 0; stride *= shape[i]) {
@@ -191,7 +218,9 @@ class gradient_run {
   }
 
   // The number of the first gradient of a parameter among the results.
-  extent first() const { return row_.y.size() + 1; }
+  extent first() const { return row_.y.size() + (loss_rank_ ? 2 : 1); }
+
+  bool has_token_losses() const { return loss_rank_ == 1; }
 
   // Some rows of an array with one axis of tokens.
   static bound_array rows(array_view v, extent begin, extent count) {
@@ -241,6 +270,9 @@ class gradient_run {
   extent tokens_, sparse_tokens_, span_;
   extent added_ = 0;              // the tokens whose gradients are added up
   bool has_little_room_ = false;  // for the rows of more than sparse_tokens_
+  std::optional<extent> loss_rank_;
+  double loss_ = 0;
+  vector<T> losses_, weights_;  // of a span: of each token, or one loss; 1 by the tokens of a call
   gradient_rows row_;
   std::vector<expected_array> expected_;
   vector<gradient_result> parameters_;

@@ -48,6 +48,12 @@ struct given_cotangents {
   }
 };
 
+// What a function of the results and the target returns: a slope has two axes or more.
+template <class E>
+inline constexpr bool is_loss = false;
+template <expression E>
+inline constexpr bool is_loss<E> = E::rank <= 1;
+
 // Adds several expressions to a graph.
 template <class E>
 vector<ir::node_id> lower_all(const E& e, ir::graph& g) {
@@ -93,7 +99,7 @@ struct arrays_of_call<std::tuple<As...>> {
 namespace fmoe {
 
 // A layer whose forward and backward pass are ready for many calls. It holds the gradients. Slope
-// makes the cotangents of its results.
+// makes a loss of its results, or their cotangents.
 template <class Layer, class T, class Level, class Slope>
 class compiled_gradients {
   using results = detail::results_of<Layer>;
@@ -117,10 +123,16 @@ class compiled_gradients {
     } else {
       const argument<1, 2> target(tokens);
       const auto dy = slope(y, target);
+      using made = std::remove_const_t<decltype(dy)>;
       in.given = {target.lower(g)};
-      in.dy = detail::lower_all(dy, g);
-      static_assert(detail::result_list<std::remove_const_t<decltype(dy)>>::ranks::size() == count,
-                    "compile_gradients: the slope returns a gradient for each result of the layer");
+      if constexpr (detail::is_loss<made>) {
+        in.loss = detail::add_loss(g, dy.untyped(), 1, tokens);
+      } else {
+        in.dy = detail::lower_all(dy, g);
+        static_assert(
+            detail::result_list<made>::ranks::size() == count,
+            "compile_gradients: the slope returns a gradient for each result of the layer");
+      }
     }
     auto own = detail::released_parameters(detail::only_listed(layer));
     passes_.emplace(std::move(g), in, detail::trained_parameters(own), tokens, options);
@@ -159,6 +171,9 @@ class compiled_gradients {
   // The gradients of the last call, or the sums of several. Running statistics have zeros.
   const step_gradients<gradient_layer, T>& gradients() const { return gradients_; }
   step_gradients<gradient_layer, T>& gradients() { return gradients_; }
+
+  // The loss of the last call, the mean of those of its tokens. With a slope instead it is 0.
+  double loss() const { return passes_->run().loss(); }
 
   // The numbers of a row of x and of a result.
   std::size_t inputs() const { return passes_->run().inputs(); }
@@ -203,13 +218,18 @@ class compiled_gradients {
   std::optional<detail::both_passes<T, Level, detail::result_list<results>::types>> passes_;
 };
 
-// The same where dy follows from y: slope(y, target) is the expression of the gradient of a loss
-// with respect to y. The second input of a call is the target then. Of a layer of several results
-// the slope takes a tuple of them, and returns a tuple of gradients.
+// The same where dy follows from y and a target [t, o], which is the second input of a call then:
+// loss(y, target) is the expression of a loss, one for each token, [t], whose mean counts, or one
+// number of all tokens, which then go through together. Of a layer of several results the function
+// takes a tuple of them. It may return the slope of a loss instead, the gradient with respect to y,
+// or a tuple of them. fmoe/losses.hpp has losses.
 //
-//   auto step = compile_gradients(layer, 1024, [](const auto& y, const auto& t) { return y - t; });
+//   auto step = compile_gradients(layer, 1024, [](const auto& y, const auto& target) {
+//     return losses::mse(y, target);
+//   });
 //   tensor<float, 2> target({x.shape()[0], step.outputs()}), y(target.shape()), dx(x.shape());
 //   step(x, target, y, dx);
+//   std::cout << step.loss();
 template <class Level = cpu::native, detail::has_released_names Layer, class Slope>
   requires(!std::is_same_v<Slope, compile_options>)
 auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slope,

@@ -5,3 +5,4 @@
 #include <fmoe/gradients/differentiate-inl.hpp>
 #include <fmoe/gradients/gradient-inl.hpp>
 #include <fmoe/gradients/gradient_run-inl.hpp>
+#include <fmoe/gradients/losses-inl.hpp>

@@ -23,6 +23,7 @@
 #include <fmoe/ops/screen.hpp>
 #include <fmoe/ops/select.hpp>
 #include <fmoe/ops/slice.hpp>
+#include <fmoe/ops/stop_gradient.hpp>
 #include <fmoe/ops/token_sum.hpp>
 #include <fmoe/ops/unpair.hpp>
 
@@ -30,7 +31,8 @@ namespace fmoe::ir {
 
 using node_kind =
     variant<leaf_node, einsum_node, map_node, join_node, row_function_node, row_norm_node,
-            select_node, kept_node, append_node, concat_node, slice_node, unpair_node, mask_node>;
+            select_node, kept_node, append_node, concat_node, slice_node, unpair_node, mask_node,
+            stop_gradient_node>;
 
 }  // namespace fmoe::ir
 
