@@ -450,6 +450,11 @@ fmoe_status fmoe_layer_coefficients(const fmoe_layer* layer, const fmoe_expressi
   return fmoe::c::making(
       made, [&] { return fmoe::c::hidden(layer).coefficients(fmoe::c::hidden(x), level); });
 }
+fmoe_status fmoe_layer_result(const fmoe_layer* layer, const char* name, const fmoe_expression* x,
+                              fmoe_expression** made) {
+  return fmoe::c::making(
+      made, [&] { return fmoe::c::hidden(layer).result(fmoe::c::text(name), fmoe::c::hidden(x)); });
+}
 fmoe_status fmoe_layer_expert_output(const fmoe_layer* layer, const fmoe_expression* x, size_t n,
                                      fmoe_expression** made) {
   return fmoe::c::making(

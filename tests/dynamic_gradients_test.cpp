@@ -6,6 +6,7 @@
 #include <fmoe/dynamic.hpp>
 #include <fmoe/fmoe.hpp>
 #include <fmoe/gradients.hpp>
+#include <fmoe/losses.hpp>
 #include <fmoe/optimizers.hpp>
 
 #include "support/catch.hpp"
@@ -110,7 +111,7 @@ TEST_CASE("results of a layer known at run time have gradients together", "[dyna
   const auto typed = decoders();
   const dynamic::layer layer(typed);
   const auto in = dynamic::input(0);
-  auto step = dynamic::compile_gradients(layer, {layer(in), layer.coefficients(in)}, tokens);
+  auto step = dynamic::compile_gradients(layer, {layer(in), layer.coefficients(in)}, {}, tokens);
   REQUIRE(step.results() == 2);
   const extent experts = step.output_shape(1)[0];
   CHECK(experts == typed.gate.shape()[1]);
@@ -134,8 +135,59 @@ TEST_CASE("results of a layer known at run time have gradients together", "[dyna
   CHECK(error <= 2e-6 * greatest);
   arrays.pop_back();
   CHECK_THROWS_WITH(step(arrays), Catch::Contains("takes x, 2 dy, 2 y, dx"));
-  CHECK_THROWS_AS(dynamic::compile_gradients(layer, std::vector<dynamic::expression>(), tokens),
+  CHECK_THROWS_AS(dynamic::compile_gradients(layer, std::vector<dynamic::expression>(), {}, tokens),
                   value_error);
+}
+
+TEST_CASE("a layer known at run time trains by a loss, and by its slope", "[dynamic]") {
+  const auto typed = decoders();
+  const dynamic::layer layer(typed);
+  const auto in = dynamic::input(0), target = dynamic::input(1);
+  const auto loss = [](const auto& y, const auto& t) { return losses::mse(y, t); };
+  auto step = dynamic::compile_gradients(layer, {layer(in)},
+                                         {dynamic::losses::mse(layer(in), target)}, tokens);
+  auto same = compile_gradients(typed, tokens, loss);
+  REQUIRE(step.has_loss());
+  REQUIRE(step.given() == 1);
+  const results made(step);
+  step(made.arrays());  // dy is the target
+  tensor<float, 2> y(dy.shape()), dx(x.shape());
+  same(x, dy, y, dx);
+  CHECK(made.are(layer_gradients<mxd<>, float>{y, dx, same.gradients()}));
+  CHECK(step.loss() == same.loss());
+  CHECK(step.loss() > 0);
+
+  auto by_slope = dynamic::compile_gradients(layer, {layer(in)},
+                                             {dynamic::subtract(layer(in), target)}, tokens);
+  auto typed_slope =
+      compile_gradients(typed, tokens, [](const auto& a, const auto& b) { return a - b; });
+  CHECK(!by_slope.has_loss());
+  by_slope(made.arrays());
+  typed_slope(x, dy, y, dx);
+  CHECK(made.are(layer_gradients<mxd<>, float>{y, dx, typed_slope.gradients()}));
+}
+
+TEST_CASE("what a selection keeps is a result of its layer", "[dynamic]") {
+  const auto typed = decoders();
+  const dynamic::layer layer(typed);
+  const auto in = dynamic::expression(x);
+  const auto value = [](const dynamic::expression& e) { return expr<float, 2>(e); };
+  const auto weights = evaluate(value(layer.result("weights", in))),
+             indices = evaluate(value(layer.result("indices", in)));
+  const auto a = evaluate(typed.coefficients(x));
+  CHECK(same_bits(evaluate(value(layer.result("scores", in))), evaluate(typed.scores(x))));
+  REQUIRE(weights.shape() == std::array{tokens, typed.active});
+  extent kept_entries = 0;
+  for (extent t = 0; t < tokens; ++t)
+    for (extent k = 0; k < typed.active; ++k)
+      if (weights(t, k) != 0) {
+        ++kept_entries;
+        CHECK(weights(t, k) == a(t, static_cast<extent>(indices(t, k))));
+      }
+  CHECK(kept_entries ==
+        tokens * typed.active - static_cast<extent>(std::ranges::count(
+                                    std::span(weights.data(), weights.size()), 0.F)));
+  CHECK(kept_entries > 0);
 }
 
 TEST_CASE("weights of 8 bits have the gradients of the numbers that they stand for", "[dynamic]") {

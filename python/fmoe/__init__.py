@@ -7,6 +7,7 @@
 >>> z = fmoe.einsum("tn,no,th,ho->to", a, c, h, d)  # a lazy expression, planned as a whole
 """
 
+from . import losses
 from ._core import DomainError, ExpertDomains, ExpertStatistics, Expression, FileError, ShapeError
 from ._core import version as __version__
 from ._executables import Executable, compile, cost, evaluate, explain
@@ -50,6 +51,7 @@ from ._expressions import (
     sparse_mixer,
     sqrt,
     squared_relu,
+    stop_gradient,
     tanh,
     threshold,
     top_k,
@@ -105,6 +107,7 @@ __all__ = [
     "load",
     "load_mixture",
     "log",
+    "losses",
     "max",
     "mean",
     "min",
@@ -124,6 +127,7 @@ __all__ = [
     "sparse_mixer",
     "sqrt",
     "squared_relu",
+    "stop_gradient",
     "tanh",
     "threshold",
     "top_k",

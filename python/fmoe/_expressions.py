@@ -250,10 +250,17 @@ def sized(x: Any, shape: list[int | None]) -> Expression:
     return _core.sized(expression(x), [count_or_none(n, "a length of shape") for n in items(shape, "shape")])
 
 
-def gradient(y: Any, of: Any, dy: Any) -> Expression:
+def gradient(y: Any, of: Any, dy: Any = None) -> Expression:
     """The gradient of sum(y dy) with respect to a parameter, an array or a part of y: an expression of its shape.
+
+    Of one number, such as a loss of all tokens, dy is 1 by default.
 
     Raises DomainError, when it is computed, if y does not depend on it. An array whose rows do not follow each other, as a transposed
     one, is another array at each time that it is named: name one fmoe.parameter(array) twice.
     """
-    return _core.gradient(expression(y), expression(of), expression(dy))
+    return _core.gradient(expression(y), expression(of), None if dy is None else expression(dy))
+
+
+def stop_gradient(x: Any) -> Expression:
+    """x, which gradients hold constant."""
+    return _core.stop_gradient(expression(x))

@@ -162,25 +162,39 @@ class Layer:
         """What the layer makes of x by this name.
 
         "y" is its output, "coefficients" what coefficients() gives, "coefficients[1]" those of a second level. Where a layer has them:
-        "scores" before the selection, "preactivations", "hidden" units, "contribution_norms", and "g1" and "g2" of Monet's router.
+        "scores" before the selection, "preactivations", "hidden" units, "contribution_norms", and "g1" and "g2" of Monet's router. Of a
+        selection that keeps K coefficients of a token, "weights" and "indices", both [token, K], are these and their places in ascending
+        order; missing ones are 0 and -1. Each has gradients but for "indices".
         """
         return self._value(lambda rows: self._core.result(text(name, "name"), rows), x)
 
     def compile_gradients(
-        self, tokens: int, outputs: str | Sequence[str] = "y", *, threads: int | None = None
+        self, tokens: int, outputs: str | Sequence[str] = "y", loss: Any = None, *, threads: int | None = None
     ) -> CompiledGradients:
         """Plans the forward and the backward pass for calls of up to `tokens` rows: step(x, dy) returns y, dx and gradients.
 
         `outputs` are names of result(). With several, step(x, (dy, da)) returns a tuple in place of y, and the gradients of the sum over
         all of them; what they share is computed once in both passes.
 
+        With a loss, step(x, target) returns y, dx and the gradients of the loss, and step.loss is its value. `loss` is a function of the
+        output, or of the tuple of outputs, and of the target [t, o], such as fmoe.losses.mse; or an expression of layer.result(name,
+        fmoe.input()) and of fmoe.input(1), fmoe.input(2) and so on, which a call takes behind x. A loss of each token, [t], counts by its
+        mean; with one of all tokens, these go through together. An expression of more axes, or a tuple of them, is the slope of a loss:
+        its gradient with respect to each output.
+
         A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(fmoe.input(), routing=(g1, g2)), of, dy) has its
         gradients.
         """
-        names = [outputs] if isinstance(outputs, str) else items(outputs, "outputs")
-        results = [] if names == ["y"] else [self._core.result(text(name, "an output"), input(0)) for name in names]
-        core = self._core.compile_gradients(count(tokens, "tokens"), results, threads=count_or_none(threads, "threads"))
-        return CompiledGradients(core, isinstance(outputs, str))
+        is_one = isinstance(outputs, str)
+        names = [outputs] if is_one else items(outputs, "outputs")
+        needs_results = loss is not None or names != ["y"]
+        results = [self._core.result(text(name, "an output"), input(0)) for name in names] if needs_results else []
+        if callable(loss) and not isinstance(loss, Expression):
+            loss = loss(results[0] if is_one else tuple(results), input(1))
+        given = [] if loss is None else list(loss) if isinstance(loss, (tuple, list)) else [loss]
+        slopes = [expression(slope) for slope in given]
+        core = self._core.compile_gradients(count(tokens, "tokens"), results, slopes, threads=count_or_none(threads, "threads"))
+        return CompiledGradients(core, is_one, bool(slopes))
 
     def explain(self, tokens: int = 1, **options: Any) -> Explanation:
         """The plan of what compile makes, for calls of up to `tokens` rows."""

@@ -9,6 +9,7 @@
 
 #include <fmoe/dynamic/executable.hpp>
 #include <fmoe/dynamic/names.hpp>
+#include <fmoe/losses.hpp>
 #include <fmoe/reference.hpp>
 
 #include "arrays.hpp"
@@ -174,7 +175,13 @@ void bind_operations(nb::module_& m) {
         return dynamic::sized(e, extents);
       },
       "e"_a, "shape"_a);
-  m.def("gradient", &dynamic::gradient, "y"_a, "of"_a, "dy"_a);
+  m.def(
+      "gradient",
+      [](const expression& y, const expression& of, const std::optional<expression>& dy) {
+        return dy ? dynamic::gradient(y, of, *dy) : dynamic::gradient(y, of);
+      },
+      "y"_a, "of"_a, "dy"_a.none() = nb::none());
+  m.def("stop_gradient", &dynamic::stop_gradient, "x"_a);
   m.def(
       "constant",
       [](nb::handle array, bool is_parameter) {
@@ -182,6 +189,27 @@ void bind_operations(nb::module_& m) {
       },
       "array"_a.none(), "is_parameter"_a = false);
   m.def("input", &dynamic::input, "index"_a = 0, "rank"_a = 2);
+}
+
+void bind_losses(nb::module_& m) {
+  namespace losses = dynamic::losses;
+  m.def("mse", &losses::mse, "y"_a, "target"_a);
+  m.def("nmse", &losses::nmse, "y"_a, "target"_a);
+  m.def("normalized_error", &losses::normalized_error, "y"_a, "target"_a);
+  m.def("authors_mse", &losses::authors_mse, "y"_a, "target"_a);
+  m.def("fvu", &losses::fvu, "y"_a, "target"_a);
+  m.def("uniformity", &losses::uniformity, "g1"_a, "g2"_a, "floor"_a);
+  m.def("ambiguity", &losses::ambiguity, "g1"_a, "g2"_a);
+  m.def("load_balance", &losses::load_balance, "coefficients"_a, "scores"_a);
+  m.def("router_z", &losses::router_z, "scores"_a);
+  m.def("entropy", &losses::entropy, "scores"_a);
+  m.def(
+      "l1",
+      [](const expression& coefficients, const std::optional<expression>& weights) {
+        return weights ? losses::l1(coefficients, *weights) : losses::l1(coefficients);
+      },
+      "coefficients"_a, "weights"_a.none());
+  m.def("auxk", &losses::auxk, "y"_a, "target"_a, "units"_a, "dead"_a, "decoder"_a, "k"_a);
 }
 
 void bind_results(nb::module_& m) {
@@ -248,6 +276,7 @@ void bind_expressions(nb::module_& m) {
   c.attr("__array_ufunc__") = nb::none();  // numpy leaves array + expression to the expression
   bind_operators(c);
   bind_operations(m);
+  bind_losses(m);
   bind_results(m);
   m.def(
       "compile",

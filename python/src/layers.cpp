@@ -71,6 +71,14 @@ void bind_gradients(nb::module_& m) {
       .def_prop_ro("results", &gradients::results)
       .def("output_shape", &gradients::output_shape, "result"_a = 0)
       .def_prop_ro("parameters", &gradients::parameters)
+      .def_prop_ro("given_ranks",
+                   [](const gradients& g) {
+                     std::vector<std::size_t> ranks;
+                     for (std::size_t i = 0; i < g.given(); ++i) ranks.push_back(g.given_rank(i));
+                     return ranks;
+                   })
+      .def_prop_ro("has_loss", &gradients::has_loss)
+      .def_prop_ro("loss", &gradients::loss)
       .def(
           "run",
           [](gradients& g, const std::vector<nb::object>& in, const std::vector<nb::object>& out) {
@@ -185,14 +193,15 @@ void bind_layers(nb::module_& m) {
       .def(
           "compile_gradients",
           [](const layer& l, std::size_t tokens, const std::vector<dynamic::expression>& results,
-             std::optional<std::size_t> threads) {
+             const std::vector<dynamic::expression>& slopes, std::optional<std::size_t> threads) {
             return without_lock([&] {
               const compile_options options{.threads = threads.value_or(all)};
-              return results.empty() ? dynamic::compile_gradients(l, tokens, options)
-                                     : dynamic::compile_gradients(l, results, tokens, options);
+              return results.empty()
+                         ? dynamic::compile_gradients(l, tokens, options)
+                         : dynamic::compile_gradients(l, results, slopes, tokens, options);
             });
           },
-          "tokens"_a, "results"_a, nb::kw_only(), "threads"_a.none() = nb::none())
+          "tokens"_a, "results"_a, "slopes"_a, nb::kw_only(), "threads"_a.none() = nb::none())
       .def(
           "save_to",  // "save" is a name that nnsight gives every object
           [](const layer& l, const std::string& file, const std::string& prefix,

@@ -234,6 +234,20 @@ static void change_layer(void) {
   expect(n <= 8192, "room for the coefficients");
   const fmoe_array arrays[] = {matrix(x, x_shape), matrix(a, a_shape)};
   good(fmoe_executable_run(forward, arrays, 2), "run them");
+  /* By their name they are the same. */
+  fmoe_expression* named;
+  good(fmoe_layer_result(layer, "coefficients", in, &named), "coefficients by their name");
+  static float same[tokens * 8192];
+  fmoe_executable* by_name = NULL;
+  const fmoe_expression* named_results[] = {named};
+  good(fmoe_compile(named_results, 1, tokens, NULL, &by_name), "compile them");
+  const fmoe_array named_arrays[] = {matrix(x, x_shape), matrix(same, a_shape)};
+  good(fmoe_executable_run(by_name, named_arrays, 2), "run them");
+  expect(memcmp(a, same, tokens * n * sizeof(float)) == 0, "the same coefficients");
+  fmoe_executable_free(by_name);
+  fmoe_expression_free(named);
+  expect(fmoe_layer_result(layer, "coefs", in, &named) == FMOE_VALUE_ERROR, "no such name");
+
   size_t used = n, unused = n;
   for (size_t i = 0; i < n; ++i) {
     int tokens_of = 0;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include <fmoe/dynamic.hpp>
+#include <fmoe/losses.hpp>
 
 #include "../support/failures.hpp"
 
@@ -125,8 +126,8 @@ step.refresh();
 [] { dynamic::layer{small_mxd()}.with({{"W_enc", {dtype::float32, {1, 8}, std::make_shared<storage>(32)}}}); }},
 {R"([with] W_enc is float64, and the layer's is float32)", "A layer reads elements where they lie, so they have its type.", "Convert the tensor first.",
 [] { dynamic::layer{small_mxd()}.with({{"W_enc", {dtype::float64, {1, 8}, std::make_shared<storage>(64)}}}); }},
-{R"([result] the layer has y, coefficients, hidden, contribution_norms, and no scores)", "A result is asked by the name of a member of the layer's class.", "Take one of those that the sentence lists.",
-[] { dynamic::layer{small_mxd()}.result("scores", dynamic::input(0)); }},
+{R"([result] the layer has y, coefficients, weights, indices, scores, hidden, contribution_norms, and no gates)", "A result is asked by the name of a member of the layer's class.", "Take one of those that the sentence lists.",
+[] { dynamic::layer{small_mxd()}.result("gates", dynamic::input(0)); }},
 {R"([with_active] K is 0 and must be at least 1)", "A selection of nothing makes an output of zeros.", "Pass the number of experts, or of hidden units, that count.",
 [] { dynamic::layer{small_mxd()}.with_active(0); }},
 {R"([with_active] this kind of layer has none)", "The layer selects nothing, as a muMoE, which weighs all of its experts, or is an edit.", "Call it of the layer that is edited, and edit the result.",
@@ -139,9 +140,24 @@ step.refresh();
 [] {
   const dynamic::layer l{small_mxd()};
   const auto x = dynamic::input(0);
-  dynamic::compile_gradients(l, {l(x), l.coefficients(x)}, 4)(std::vector<dynamic::array>(1)); }},
+  dynamic::compile_gradients(l, {l(x), l.coefficients(x)}, {}, 4)(std::vector<dynamic::array>(1)); }},
 {R"([gradients] there is no result)", "Gradients are those of what the layer makes.", "List the layer's output, or leave the list out.",
-[] { dynamic::compile_gradients(dynamic::layer{small_mxd()}, std::vector<dynamic::expression>(), 4); }},
+[] { dynamic::compile_gradients(dynamic::layer{small_mxd()}, std::vector<dynamic::expression>(), {}, 4); }},
+{R"([gradients] the results are 1 and the slopes 2: pass one loss, or a slope for each result)", "A loss is one expression of at most one axis, [token]; a slope has the axes of its result.", "Add losses up to one, or pass as many slopes as results.",
+[] {
+  const dynamic::layer l{small_mxd()};
+  const auto y = l(dynamic::input(0));
+  dynamic::compile_gradients(l, {y}, {y, y}, 4); }},
+{R"([gradients] the inputs behind x are counted from 1, and there is no input 1 beside input 2)", "`input(0)` is x; a loss names the target and what else it needs from `input(1)` on.", "Count them without a gap.",
+[] {
+  const dynamic::layer l{small_mxd()};
+  const auto y = l(dynamic::input(0));
+  dynamic::compile_gradients(l, {y}, {dynamic::losses::mse(y, dynamic::input(2))}, 4); }},
+{R"([gradients] takes x, 2 inputs more, y, dx and 4 gradients, and not 1 arrays)", "A call lists x, the inputs of the loss, the results, dx and a gradient for each of `parameters()`.", "Pass all of them.",
+[] {
+  const dynamic::layer l{small_mxd()};
+  const auto y = l(dynamic::input(0)), target = dynamic::add(dynamic::input(1), dynamic::input(2));
+  dynamic::compile_gradients(l, {y}, {dynamic::losses::mse(y, target)}, 4)(std::vector<dynamic::array>(1)); }},
 {R"([gradients] dy is of float64 and the layer computes in float32: convert it first)", "x and dy have at most 32 bits, and what is written is `float32`.", "Convert the array, or pass one of `float32` to write to.",
 [] { step_with([](auto& a) { a[1].type = dtype::float64; }); }},
 {R"([gradients] the gradient of gate has 3 axes and must have 2)", "A gradient has the shape of `value` in `parameters()`; that of files may have its axes in another order.", "Take that shape.",

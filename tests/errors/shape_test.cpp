@@ -5,6 +5,7 @@
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/gradients.hpp>
+#include <fmoe/losses.hpp>
 #include <fmoe/monet.hpp>
 #include <fmoe/optimizers.hpp>
 #include <fmoe/peer.hpp>
@@ -50,6 +51,20 @@ const failure shape_errors[] = {
        auto forward = compile(layer, 4);
        layer = mxd<>();
        forward.refresh();
+     }},
+    {R"([gradient] y has 2 axes: pass dy, the weight of each of its numbers)",
+     "Only one number has a gradient without dy.",
+     "Pass dy, of the shape of y, or sum y up.",
+     [] {
+       const dynamic::expression x(tensor<float, 2>({4, 8}));
+       dynamic::gradient(x, x);
+     }},
+    {R"([mse] an operand has 1 axes, and 2 or more are expected)",
+     "The first axis of what a loss takes counts tokens.",
+     "Pass rows, [token, output].",
+     [] {
+       const dynamic::expression y(tensor<float, 1>({8}));
+       dynamic::losses::mse(y, y);
      }},
     {R"([gradient] dy has not the shape of y)",
      "dy weights each number of y, and has another shape.",

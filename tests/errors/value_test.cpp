@@ -7,6 +7,7 @@
 #include <fmoe/edit.hpp>
 #include <fmoe/expr/selection.hpp>
 #include <fmoe/gradients.hpp>
+#include <fmoe/losses.hpp>
 #include <fmoe/model.hpp>
 #include <fmoe/moe.hpp>
 #include <fmoe/monet.hpp>
@@ -189,6 +190,13 @@ expert_gate<1> gate;
 gate.projections = {parameter<float, 2>({4, 3})};
 gate.means = gate.variances = {parameter<float, 1>({3})};
 update_statistics(gate, tensor<float, 2>({1, 4}));
+}},
+{R"([uniformity] the floor is 0, and a number between 0 and 1 is expected)",
+"The logarithm of the mean probability of an expert that no token keeps needs a floor.",
+"Pass a small number, such as 1e-10.",
+[] {
+const tensor<float, 3> g({4, 2, 8});
+losses::uniformity(g, g, 0);
 }},
 {R"([gradient] y does not depend on what the gradient is asked of: ask it of the parameter or the tensor that y was made of, or of a part of y)",
 "The gradient is asked of a tensor that is no operand of y, such as one that was made a second time.",

@@ -147,15 +147,12 @@ TEST_CASE("losses of the reconstruction", "[losses]") {
 
 TEST_CASE("Monet's uniformity is of probabilities that were averaged first", "[losses]") {
   routing_rows g1 = routing_of(3), g2 = routing_of(4);
-  const auto formula = [&] {
-    return -(uniformity_of(g1, 1e-10) + uniformity_of(g2, 1e-10)) / 2;
-  };
+  const auto formula = [&] { return -(uniformity_of(g1, 1e-10) + uniformity_of(g2, 1e-10)) / 2; };
   expect_loss(losses::uniformity(g1, g2), g1, formula);
   expect_loss(losses::uniformity(g1, g2), g2, formula);
   for (extent t = 0; t < tokens; ++t) g1(t, 1, 2) = 0;
-  expect_loss(losses::uniformity(g1, g2, 1e-3), g1, [&] {
-    return -(uniformity_of(g1, 1e-3) + uniformity_of(g2, 1e-3)) / 2;
-  });
+  expect_loss(losses::uniformity(g1, g2, 1e-3), g1,
+              [&] { return -(uniformity_of(g1, 1e-3) + uniformity_of(g2, 1e-3)) / 2; });
 }
 
 // Table 7 of the paper prints 6.262 to 6.433 for 512 keys.
@@ -178,7 +175,8 @@ TEST_CASE("Monet's uniformity is log s at least", "[losses]") {
 TEST_CASE("Monet's ambiguity", "[losses]") {
   routing_rows g1 = routing_of(5), g2 = routing_of(6);
   const auto formula = [&] {
-    return 1 - mean_of_tokens([&](extent t) { return (greatest_of(g1, t) + greatest_of(g2, t)) / 2; });
+    return 1 -
+           mean_of_tokens([&](extent t) { return (greatest_of(g1, t) + greatest_of(g2, t)) / 2; });
   };
   expect_loss(losses::ambiguity(g1, g2), g1, formula);
   expect_loss(losses::ambiguity(g1, g2), g2, formula);

@@ -3,8 +3,8 @@
  *
  * A function that can fail returns a status, and fmoe_last_error() has its sentence. No exception
  * leaves it. What a function makes is written to its last argument, or the last ones, which stay as
- * they were if it fails; free it by the function named so. Objects may be used by several threads at
- * once, but for fmoe_executable_keep, beside which no call of the same executable runs.
+ * they were if it fails; free it by the function named so. Objects may be used by several threads
+ * at once, but for fmoe_executable_keep, beside which no call of the same executable runs.
  *
  *   fmoe_layer* layer;
  *   fmoe_executable* forward;
@@ -39,9 +39,9 @@ extern "C" {
 
 typedef enum fmoe_status {
   FMOE_OK = 0,
-  FMOE_SHAPE_ERROR = 1,   /* shapes do not fit together */
-  FMOE_VALUE_ERROR = 2,   /* a value is outside its domain */
-  FMOE_FILE_ERROR = 3,    /* a file cannot be read, or does not hold what is asked for */
+  FMOE_SHAPE_ERROR = 1, /* shapes do not fit together */
+  FMOE_VALUE_ERROR = 2, /* a value is outside its domain */
+  FMOE_FILE_ERROR = 3,  /* a file cannot be read, or does not hold what is asked for */
   FMOE_OUT_OF_MEMORY = 4,
   FMOE_OTHER_ERROR = 5
 } fmoe_status;
@@ -112,8 +112,8 @@ FMOE_API fmoe_status fmoe_where(const fmoe_expression* condition, const fmoe_exp
                                 const fmoe_expression* b, fmoe_expression** made);
 /* A function of every row: softmax, entmax (its alpha is the parameter), layer_norm, rms_norm,
  * clamped_rms_norm (their epsilon), group_max (the number of groups), sparse_mixer (its jitter). */
-FMOE_API fmoe_status fmoe_map_rows(const char* function, const fmoe_expression* e,
-                                   double parameter, fmoe_expression** made);
+FMOE_API fmoe_status fmoe_map_rows(const char* function, const fmoe_expression* e, double parameter,
+                                   fmoe_expression** made);
 FMOE_API fmoe_status fmoe_bounded_softmax(const fmoe_expression* scores,
                                           const fmoe_expression* bound, fmoe_expression** made);
 /* The entries of the `active` best of `groups` groups of neighbours in each row; the others become
@@ -121,8 +121,7 @@ FMOE_API fmoe_status fmoe_bounded_softmax(const fmoe_expression* scores,
 FMOE_API fmoe_status fmoe_best_groups(const fmoe_expression* scores, size_t groups, size_t active,
                                       const char* score, fmoe_expression** made);
 /* One number of every row: l1, l2, max or mean. */
-FMOE_API fmoe_status fmoe_norm(const char* which, const fmoe_expression* e,
-                               fmoe_expression** made);
+FMOE_API fmoe_status fmoe_norm(const char* which, const fmoe_expression* e, fmoe_expression** made);
 /* [...] -> [..., n]: each number n times. */
 FMOE_API fmoe_status fmoe_repeat(const fmoe_expression* e, size_t n, fmoe_expression** made);
 /* Selections along the last axis. `weights`: score, softmax, softmax_of_all, normalized, one or
@@ -238,8 +237,8 @@ FMOE_API fmoe_status fmoe_layer_ablated_pairs(const fmoe_layer* layer, const siz
  * steered by its gate. */
 FMOE_API fmoe_status fmoe_layer_steered(const fmoe_layer* layer, size_t n, double strength,
                                         size_t level, fmoe_layer** made);
-/* The output `head` plus `strength` times the product of `count` means, one for each expert, and the
- * coefficients. */
+/* The output `head` plus `strength` times the product of `count` means, one for each expert, and
+ * the coefficients. */
 FMOE_API fmoe_status fmoe_layer_rewritten(const fmoe_layer* layer, size_t head, const double* mean,
                                           size_t count, double strength, size_t level,
                                           fmoe_layer** made);
@@ -252,8 +251,8 @@ FMOE_API fmoe_status fmoe_layer_output(const fmoe_layer* layer, const fmoe_expre
 /* 1 for a layer of Monet that is not the first of its group: the router of the first layer routes
  * for it. 0 for any other layer. */
 FMOE_API int fmoe_layer_needs_routing(const fmoe_layer* layer);
-/* [token, input] -> [token, head, half] twice: what the router of a Monet layer gives to both halves
- * of its experts. */
+/* [token, input] -> [token, head, half] twice: what the router of a Monet layer gives to both
+ * halves of its experts. */
 FMOE_API fmoe_status fmoe_layer_routing(const fmoe_layer* layer, const fmoe_expression* x,
                                         fmoe_expression** g1, fmoe_expression** g2);
 /* [token, input], [token, head, half] twice -> [token, output]: a Monet layer with the routing that
@@ -264,6 +263,11 @@ FMOE_API fmoe_status fmoe_layer_routed_output(const fmoe_layer* layer, const fmo
 /* [token, input] -> [token, expert], of one level. */
 FMOE_API fmoe_status fmoe_layer_coefficients(const fmoe_layer* layer, const fmoe_expression* x,
                                              size_t level, fmoe_expression** made);
+/* [token, input] -> what the layer makes of it by this name: "y", "coefficients", "weights" and
+ * "indices" of those that a selection keeps, and where the layer has them "scores",
+ * "preactivations", "hidden", "contribution_norms", "g1" and "g2". */
+FMOE_API fmoe_status fmoe_layer_result(const fmoe_layer* layer, const char* name,
+                                       const fmoe_expression* x, fmoe_expression** made);
 /* What expert n adds with the coefficient 1. */
 FMOE_API fmoe_status fmoe_layer_expert_output(const fmoe_layer* layer, const fmoe_expression* x,
                                               size_t n, fmoe_expression** made);

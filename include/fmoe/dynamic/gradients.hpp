@@ -21,20 +21,30 @@ namespace fmoe::dynamic {
 template <class Level = cpu::native>
 class compiled_gradients {
  public:
-  compiled_gradients(layer l, const std::vector<expression>& results, std::size_t tokens,
+  compiled_gradients(layer l, const std::vector<expression>& results,
+                     const std::vector<expression>& slopes, std::size_t tokens,
                      compile_options options)
-      : layer_(std::move(l)) {
-    detail::expects<value_error>(!results.empty(), "[gradients] there is no result");
+      : layer_(std::move(l)),
+        has_loss_(slopes.size() == 1 && slopes[0].rank() <= 1) {
+    using detail::expects;
+    expects<value_error>(!results.empty(), "[gradients] there is no result");
+    expects<value_error>(slopes.empty() || has_loss_ || slopes.size() == results.size(),
+                         "[gradients] the results are ", results.size(), " and the slopes ",
+                         slopes.size(), ": pass one loss, or a slope for each result");
     options.sparse_gradients = 0;
     ir::graph g;
     detail::gradient_inputs in{.x = input(0).lower(g), .y = {}};
-    for (const expression& y : results) {
-      in.y.push_back(y.lower(g));
-      in.dy.push_back(input(in.y.size(), y.rank()).lower(g));
-    }
-    in.given = in.dy;
+    for (const expression& y : results) in.y.push_back(y.lower(g));
+    if (slopes.empty())
+      for (std::size_t i = 0; i < results.size(); ++i)
+        in.dy.push_back(input(1 + i, results[i].rank()).lower(g));
+    else if (has_loss_) slopes[0].lower(g);
+    else
+      for (const expression& dy : slopes) in.dy.push_back(dy.lower(g));
+    in.given = detail::arguments_behind_x(g);
+    if (has_loss_) in.loss = detail::add_loss(g, slopes[0], in.given.size(), tokens);
     g.fix(in.x, 0, tokens);
-    for (const ir::node_id dy : in.dy) g.fix(dy, 0, tokens);
+    for (const ir::node_id given : in.given) g.fix(given, 0, tokens);
     const auto trained = detail::trained_parameters(layer_.layer_->parameters());
     for (layer_parameter& p : layer_.parameters())
       if (parameters_.size() < trained.size() && p.name == trained[parameters_.size()].name.name)
@@ -51,22 +61,29 @@ class compiled_gradients {
   std::size_t inputs() const { return passes().run().inputs(); }
   std::size_t outputs(std::size_t result = 0) const { return passes().run().outputs(result); }
   std::size_t results() const { return passes().run().rows().y.size(); }
+  // The arrays behind x: a dy for each result, or what a loss or slopes name as input(1),
+  // input(2)...
+  std::size_t given() const { return passes().run().rows().given.size(); }
+  // The axes of a row of such an array.
+  std::size_t given_rank(std::size_t i) const { return passes().run().rows().given[i].size(); }
+  bool has_loss() const { return has_loss_; }
+  // The loss of the last call, the mean of those of its tokens.
+  double loss() const { return passes().run().loss(); }
   std::vector<std::size_t> output_shape(std::size_t result = 0) const {
     const auto& row = passes().run().rows().y[result];
     return {row.begin(), row.end()};
   }
   std::size_t span() const { return passes().run().span(); }
 
-  // Takes x [t, i], a dy for each result, the results, dx [t, i], and then the gradient of each of
-  // `parameters`, row-major and with the shape of its value: those after the dy are float32, and
-  // are written, or the gradients added to what they hold if the call accumulates. Throws
+  // Takes x [t, i], what is `given`, the results, dx [t, i], and then the gradient of each of
+  // `parameters`, row-major and with the shape of its value: those after what is given are float32,
+  // and are written, or the gradients added to what they hold if the call accumulates. Throws
   // shape_error or value_error before an element is written. Calls follow each other.
   void operator()(std::span<const array> arrays, bool accumulates = false) {
     using detail::expects;
-    const std::size_t n = results(), first = 2 + 2 * n;  // of the gradients
-    const std::string several = std::to_string(n);
+    const std::size_t n = results(), m = given(), first = 2 + m + n;  // of the gradients
     expects<value_error>(arrays.size() == first + parameters_.size(), "[gradients] takes x, ",
-                         n == 1 ? "dy, y" : several + " dy, " + several + " y", ", dx and ",
+                         detail::gradient_arrays_text(passes().run().rows()), ", dx and ",
                          parameters_.size(), " gradients, and not ", arrays.size(), " arrays");
     std::vector<detail::array_view> views;
     for (const array& a : arrays) views.push_back(detail::view_of_dynamic(a));
@@ -75,8 +92,10 @@ class compiled_gradients {
       const array& to = arrays[first + r.number];
       r.to = std::make_shared<storage>(to.data, detail::element_count(to.shape) * sizeof(float));
     }
-    passes().run().call({views[0], {&views[1], n}, {&views[1 + n], n}, views[first - 1]},
-                        accumulates);
+    const std::span<const detail::array_view> all_of_them = views;
+    passes().run().call(
+        {views[0], all_of_them.subspan(1, m), all_of_them.subspan(1 + m, n), views[first - 1]},
+        accumulates);
     for (std::size_t k = 0; k < parameters_.size() && !accumulates; ++k)
       if (std::ranges::count(passes().run().parameters(), k, &detail::gradient_result::number) == 0)
         std::fill_n(static_cast<float*>(arrays[first + k].data),
@@ -97,7 +116,7 @@ class compiled_gradients {
     return *passes_;
   }
 
-  // Throws unless the arrays of a call fit: x, those of dy, the results, dx, and the gradients.
+  // Throws unless the arrays of a call fit: x, what is given, the results, dx, and the gradients.
   void check(std::span<const detail::array_view> views) const {
     const detail::gradient_rows& rows = passes().run().rows();
     std::vector<detail::expected_array> expected = rows.expected(dtype::float32);
@@ -120,15 +139,18 @@ class compiled_gradients {
   }
 
   layer layer_;
+  bool has_loss_;
   std::vector<layer_parameter> parameters_;
   std::shared_ptr<detail::both_passes<float, Level>> passes_;
 };
 
 // Plans both passes of a layer for calls of up to `tokens` rows. `results` are expressions of
-// input(0) and of the layer, such as its output and its coefficients, which have gradients
-// together; those of the layer's output if there are none. Plans and bits are those of
-// fmoe::compile_gradients, whose errors it throws; gradients are dense. An edit, which has no
-// parameters of its own, throws value_error, as does a Monet layer whose router is another layer's.
+// input(0) and of the layer, such as its output and its coefficients. The gradients are those of
+// `slopes`: a loss, which is one expression of [t] or of one number, made of the results and of
+// input(1), input(2) and so on; or the gradient of a loss with respect to each result. If there are
+// none, a call takes dy for each result. Plans and bits are those of fmoe::compile_gradients, whose
+// errors it throws; gradients are dense. An edit, which has no parameters of its own, throws
+// value_error, as does a Monet layer whose router is another layer's.
 //
 //   const dynamic::layer any = dynamic::load<mxd<>>("layer.safetensors");
 //   auto step = dynamic::compile_gradients(any, 1024);
@@ -136,9 +158,10 @@ class compiled_gradients {
 //   step(arrays);
 template <class Level = cpu::native>
 compiled_gradients<Level> compile_gradients(const layer& l, const std::vector<expression>& results,
+                                            const std::vector<expression>& slopes,
                                             std::size_t tokens,
                                             const compile_options& options = {}) {
-  return {l, results, tokens, options};
+  return {l, results, slopes, tokens, options};
 }
 template <class Level = cpu::native>
 compiled_gradients<Level> compile_gradients(const layer& l, std::size_t tokens,
@@ -146,7 +169,7 @@ compiled_gradients<Level> compile_gradients(const layer& l, std::size_t tokens,
   detail::expects<value_error>(!l.needs_routing(),
                                "[gradients] the layer has no router, and x alone does not tell "
                                "its routing: take the `gradient` of what it makes of x and g1, g2");
-  return {l, {l(input(0))}, tokens, options};
+  return {l, {l(input(0))}, {}, tokens, options};
 }
 
 }  // namespace fmoe::dynamic

@@ -12,6 +12,7 @@
 
 #include <fmoe/analysis/edit.hpp>
 #include <fmoe/dynamic/any_layer.hpp>
+#include <fmoe/dynamic/named_results.hpp>
 #include <fmoe/io/axes.hpp>
 #include <fmoe/io/load.hpp>
 #include <fmoe/io/safetensors.hpp>
@@ -84,32 +85,7 @@ class layer_of final : public any_layer {
     }
   }
   dynamic::expression result(std::string_view name, const dynamic::expression& x) const override {
-    std::string known;
-    std::optional<dynamic::expression> made;
-    const auto offer = [&](const std::string& own, const auto& make) {
-      known += (known.empty() ? "" : ", ") + own;
-      if (name == own) made = dynamic::expression(make());
-    };
-    const auto rows = expr<float, 2>(x);
-    offer("y", [&] { return output(x); });
-    for (extent level = 0; level < levels(); ++level)
-      offer(level == 0 ? "coefficients" : "coefficients[" + std::to_string(level) + "]",
-            [&] { return coefficients(x, level); });
-    if constexpr (requires { layer_.scores(rows); })
-      offer("scores", [&] { return layer_.scores(rows); });
-    if constexpr (requires { layer_.preactivations(rows); })
-      offer("preactivations", [&] { return layer_.preactivations(rows); });
-    if constexpr (requires { layer_.hidden(rows); })
-      offer("hidden", [&] { return layer_.hidden(rows); });
-    if constexpr (has_released_names<Layer>)  // an edit has norms only where its layer has some
-      if constexpr (requires { layer_.contribution_norms(rows); })
-        offer("contribution_norms", [&] { return layer_.contribution_norms(rows); });
-    if constexpr (has_router) {
-      offer("g1", [&] { return routing(x).first; });
-      offer("g2", [&] { return routing(x).second; });
-    }
-    expects<value_error>(made.has_value(), "[result] the layer has ", known, ", and no ", name);
-    return *made;
+    return named_result(layer_, *this, name, x);
   }
   bool needs_routing() const override {
     if constexpr (takes_routing) return !layer_.has_router();
@@ -377,9 +353,9 @@ class layer {
     return layer_->routed_output(x, routing);
   }
   // [t, i] -> what the layer makes of x, by the name of the member of its class: "y",
-  // "coefficients", "coefficients[1]" of a second level, and where the layer has them "scores"
-  // before the selection, "preactivations", "hidden", "contribution_norms", and "g1" and "g2" of a
-  // Monet layer's router. Throws value_error for a name that it does not have.
+  // "coefficients", their `kept` "weights" and "indices", "coefficients[1]" of a second level, and
+  // where the layer has them "scores" before the selection, "preactivations", "hidden",
+  // "contribution_norms", and "g1" and "g2" of a router. Throws value_error for another name.
   expression result(std::string_view name, const expression& x) const {
     return layer_->result(name, x);
   }

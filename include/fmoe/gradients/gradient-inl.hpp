@@ -19,7 +19,8 @@ FMOE_INLINE expression gradient(const expression& y, const expression& of, const
 }
 
 FMOE_INLINE expression gradient(const expression& y, const expression& of) {
-  detail::expects<shape_error>(y.rank() == 0, "[gradient] y has ", y.rank(), " axes: pass dy, the "
+  detail::expects<shape_error>(y.rank() == 0, "[gradient] y has ", y.rank(),
+                               " axes: pass dy, the "
                                "weight of each of its numbers");
   const expression one = detail::made_of({}, 0, [](ir::graph& g, std::span<const ir::node_id>) {
     return ir::constant(g, {}, [](std::size_t) { return 1.f; });

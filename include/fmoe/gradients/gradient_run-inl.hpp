@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/gradient_run.hpp>
 
@@ -51,14 +54,28 @@ FMOE_INLINE std::shared_ptr<storage> elements_of(const std::vector<released_para
 
 FMOE_INLINE loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent given,
                                  extent tokens) {
-  expects<shape_error>(loss.rank() <= 1, "[gradients] a loss is one number, or one for each token, "
-                       "and this one has ", loss.rank(), " axes");
   loss_inputs in{loss.lower(g)};
   if (loss.rank() == 1) {
     in.weight = input(static_cast<int>(1 + given), 1, tokens).lower(g);
     g.fix(*in.weight, 0, tokens);
   }
   return in;
+}
+
+FMOE_INLINE vector<ir::node_id> arguments_behind_x(const ir::graph& g) {
+  vector<std::pair<int, ir::node_id>> found;
+  for (const ir::node_id id : g.ids())
+    if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->argument > 0)
+      found.emplace_back(l->argument, id);
+  std::ranges::sort(found);
+  vector<ir::node_id> ids;
+  for (const auto& [number, id] : found) {
+    const bool is_next = number == static_cast<int>(ids.size() + 1);
+    expects<value_error>(is_next, "[gradients] the inputs behind x are counted from 1, and there ",
+                         "is no input ", ids.size() + 1, " beside input ", number);
+    ids.push_back(id);
+  }
+  return ids;
 }
 
 FMOE_INLINE gradient_graph_results gradient_graph(
@@ -70,7 +87,7 @@ FMOE_INLINE gradient_graph_results gradient_graph(
     cotangents = {in.loss->weight ? *in.loss->weight
                                   : ir::constant(g, {}, [](extent) { return 1.f; })};
   }
-  gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, false};
+  gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, in.given == in.dy};
   vector<ir::node_id> wanted{in.x};
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
@@ -106,7 +123,8 @@ FMOE_INLINE gradient_graph_results gradient_graph(
 }
 
 FMOE_INLINE gradient_rows::gradient_rows(const gradient_graph_results& r)
-    : x(r.x.begin() + 1, r.x.end()) {
+    : x(r.x.begin() + 1, r.x.end()),
+      given_are_dy(r.given_are_dy) {
   for (const auto& shape : r.given) given.emplace_back(shape.begin() + 1, shape.end());
   for (const auto& shape : r.y) y.emplace_back(shape.begin() + 1, shape.end());
 }
@@ -124,10 +142,19 @@ FMOE_INLINE std::string gradient_rows::name(extent array) const {
   const extent last = 1 + given.size() + y.size();
   if (array == 0 || array == last) return array == 0 ? "x" : "dx";
   const bool is_given = array <= given.size();
+  if (is_given && !given_are_dy) return "input " + std::to_string(array);
   const std::string word = is_given ? "dy" : "y";
-  const extent of = is_given ? given.size() : y.size(),
-               number = is_given ? array - 1 : array - 1 - given.size();
-  return of == 1 ? word : word + " " + std::to_string(number);
+  const extent number = is_given ? array - 1 : array - 1 - given.size();
+  return y.size() == 1 ? word : word + " " + std::to_string(number);
+}
+
+FMOE_INLINE std::string gradient_arrays_text(const gradient_rows& rows) {
+  const auto some = [](extent n, const char* one, const char* several) {
+    return n == 1 ? one : std::to_string(n) + " " + several;
+  };
+  const extent n = rows.given.size();
+  return (rows.given_are_dy ? some(n, "dy", "dy") : some(n, "1 input more", "inputs more")) + ", " +
+         some(rows.y.size(), "y", "y");
 }
 
 FMOE_INLINE extent check_gradient_call(const gradient_arrays& arrays, const gradient_rows& rows,

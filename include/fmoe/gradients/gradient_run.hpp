@@ -43,15 +43,19 @@ struct gradient_inputs {
   std::optional<loss_inputs> loss{};  // then there is no dy
 };
 
-// Adds a loss for calls of up to `tokens` rows. Throws shape_error for one of two axes or more.
+// Adds a loss of one axis at most, for calls of up to `tokens` rows.
 loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent given, extent tokens);
+
+// The arguments of a graph but for number 0, in the order of their numbers. Throws value_error if
+// it leaves out one of these.
+vector<ir::node_id> arguments_behind_x(const ir::graph& g);
 
 struct gradient_graph_results {
   ir::node_list roots;  // each y, dx, the loss if there is one, and one for each of `parameters`
   vector<gradient_result> parameters;
   vector<extent> x;  // shapes
   vector<vector<extent>> y, given;
-  bool rows_depend;
+  bool given_are_dy, rows_depend = false;
   std::optional<extent> loss_rank{};
 };
 
@@ -76,6 +80,7 @@ std::shared_ptr<storage> elements_of(const std::vector<released_parameter>& grad
 struct gradient_rows {
   vector<extent> x;
   vector<vector<extent>> given, y;
+  bool given_are_dy;
 
   explicit gradient_rows(const gradient_graph_results& r);
 
@@ -83,6 +88,8 @@ struct gradient_rows {
   std::vector<expected_array> expected(dtype type) const;
   std::string name(extent array) const;
 };
+// What is given and the results, in a sentence.
+std::string gradient_arrays_text(const gradient_rows& rows);
 
 struct gradient_arrays {
   array_view x;

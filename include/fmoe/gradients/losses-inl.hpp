@@ -37,8 +37,8 @@ inline expression sum_over_tokens(const expression& e) {
   return einsum(l + "->" + l.substr(1), {e});
 }
 inline expression tokens_of(const expression& e) {
-  const expression ones = detail::made_of(
-      {e}, e.rank(), [](ir::graph& g, std::span<const ir::node_id> args) {
+  const expression ones =
+      detail::made_of({e}, e.rank(), [](ir::graph& g, std::span<const ir::node_id> args) {
         ir::node_id first = args[0];
         for (std::size_t axis = 1; axis < g.rank(first); ++axis) first = g.slice(first, axis, 0, 1);
         return ir::ones_like(g, first);
@@ -123,8 +123,7 @@ FMOE_INLINE expression ambiguity(const expression& g1, const expression& g2) {
   const auto greatest = [](const expression& g) {
     return terms::mean_behind(1, norm(row_norm::max, g));
   };
-  return apply(pointwise::shift,
-               apply(pointwise::scale, add(greatest(g1), greatest(g2)), -0.5), 1);
+  return apply(pointwise::shift, apply(pointwise::scale, add(greatest(g1), greatest(g2)), -0.5), 1);
 }
 
 FMOE_INLINE expression load_balance(const expression& coefficients, const expression& scores) {
@@ -133,10 +132,9 @@ FMOE_INLINE expression load_balance(const expression& coefficients, const expres
                        apply(pointwise::power, apply(pointwise::abs, coefficients), 0)),
                    f = terms::mean_over_tokens(used),
                    p = terms::mean_over_tokens(map_rows(row_function::softmax, scores));
-  const expression n = detail::made_of(
-      {f}, 0, [](ir::graph& g, std::span<const ir::node_id> args) {
-        return g.einsum("n->", {ir::ones_like(g, args[0])});
-      });
+  const expression n = detail::made_of({f}, 0, [](ir::graph& g, std::span<const ir::node_id> args) {
+    return g.einsum("n->", {ir::ones_like(g, args[0])});
+  });
   return multiply(n, einsum("n,n->", {f, p}));
 }
 
@@ -164,8 +162,7 @@ FMOE_INLINE expression l1(const expression& coefficients, const expression& weig
 
 FMOE_INLINE expression auxk(const expression& y, const expression& target, const expression& units,
                             const expression& dead, const expression& decoder, std::size_t k) {
-  const expression left = stop_gradient(subtract(target, y)),
-                   z = top_k(multiply(units, dead), k);
+  const expression left = stop_gradient(subtract(target, y)), z = top_k(multiply(units, dead), k);
   terms::expects_axes("auxk", y, 2, 2);
   terms::expects_axes("auxk", decoder, 2, 2);
   terms::expects_pair("auxk", units, y, 2, 2);

@@ -66,7 +66,7 @@ auto fvu(const Y& y, const D& target) {
 // the equation is printed it has no mean over tokens; the values of the paper's Table 7 have. It is
 // log s at least, where all are used alike. A mean below `floor`, such as that of an expert that no
 // token keeps, counts as `floor`, and has no gradient.
-template <operand G1, operand G2>
+template <operand_of<3> G1, operand_of<3> G2>
 auto uniformity(const G1& g1, const G2& g2, double floor = 1e-10) {
   return detail::typed<0>(
       [floor](const dynamic::expression& a, const dynamic::expression& b) {
@@ -77,7 +77,7 @@ auto uniformity(const G1& g1, const G2& g2, double floor = 1e-10) {
 
 // [t, p, s], [t, p, s] -> [t]: Monet's ambiguity loss (Eq. 17): 1 less the mean, over heads p and
 // both halves, of the greatest probability.
-template <operand G1, operand G2>
+template <operand_of<3> G1, operand_of<3> G2>
 auto ambiguity(const G1& g1, const G2& g2) {
   return detail::typed<1>(dynamic::losses::ambiguity, g1, g2);
 }
@@ -86,20 +86,20 @@ auto ambiguity(const G1& g1, const G2& g2) {
 // coefficient n is not 0, and P_n the mean of the softmax of the scores (Fedus et al. 2022, Switch
 // Transformers, Eqs. 4 to 6; AoE, Lv et al. 2025, Eqs. 2 and 6, with the norms as scores). f has no
 // gradient. The papers weigh it by 0.01.
-template <operand A, operand S>
+template <operand_of<2> A, operand_of<2> S>
 auto load_balance(const A& coefficients, const S& scores) {
   return detail::typed<0>(dynamic::losses::load_balance, coefficients, scores);
 }
 
 // [t, n] -> [t]: (log sum_n exp(score_n))^2, the router z-loss (Zoph et al. 2022, ST-MoE, Eq. 5).
-template <operand S>
+template <operand_of<2> S>
 auto router_z(const S& scores) {
   return detail::typed<1>(dynamic::losses::router_z, scores);
 }
 
 // [t, n] -> [t]: -sum_n p_n log p_n in nats, where p is the softmax of the scores: AoE's Eq. 8,
 // which keeps the layers of top-p from choosing all experts (its Sec. 4, with the weight 1e-4).
-template <operand S>
+template <operand_of<2> S>
 auto entropy(const S& scores) {
   return detail::typed<1>(dynamic::losses::entropy, scores);
 }
@@ -111,7 +111,7 @@ auto l1(const A& coefficients) {
   return detail::typed<1>([](const dynamic::expression& a) { return dynamic::losses::l1(a); },
                           coefficients);
 }
-template <operand A, operand W>
+template <operand_of<2> A, operand_of<1> W>
 auto l1(const A& coefficients, const W& weights) {
   return detail::typed<1>([](const dynamic::expression& a,
                              const dynamic::expression& w) { return dynamic::losses::l1(a, w); },
@@ -123,12 +123,11 @@ auto l1(const A& coefficients, const W& weights) {
 // [t, n] before the selection and not negative, dead [n], 1 for dead units and 0 for the others,
 // decoder [n, o] -> [t]: the mean of (e - z D)^2 over the outputs, where e = target - y has no
 // gradient and z are the k greatest dead units.
-template <operand Y, operand D, operand U, operand N, operand W>
+template <operand_of<2> Y, operand_of<2> D, operand_of<2> U, operand_of<1> N, operand_of<2> W>
 auto auxk(const Y& y, const D& target, const U& units, const N& dead, const W& decoder,
           std::size_t k) {
-  return detail::typed<1>(
-      [k](const auto&... es) { return dynamic::losses::auxk(es..., k); }, y, target, units, dead,
-      decoder);
+  return detail::typed<1>([k](const auto&... es) { return dynamic::losses::auxk(es..., k); }, y,
+                          target, units, dead, decoder);
 }
 
 }  // namespace fmoe::losses

@@ -33,10 +33,13 @@ struct mxd {
     return multiply_if(!linear.empty(), z, add_bias(einsum<"ti,ih->th">(x, linear), linear_bias));
   }
 
-  // [t, i] -> [t, n]: the coefficients a of the experts. Throws value_error for K > N.
-  auto coefficients(const operand_of<2> auto& x) const {
-    return top_k(relu(add_bias(einsum<"ti,in->tn">(x, gate), gate_bias)), active);
+  // [t, i] -> [t, n]: what the experts are chosen by.
+  auto scores(const operand_of<2> auto& x) const {
+    return add_bias(einsum<"ti,in->tn">(x, gate), gate_bias);
   }
+
+  // [t, i] -> [t, n]: the coefficients a of the experts. Throws value_error for K > N.
+  auto coefficients(const operand_of<2> auto& x) const { return top_k(relu(scores(x)), active); }
 
   // [t, h], [t, n] -> [t, o]: (a C) * (z D) + b, without the skip.
   auto decoded(const operand_of<2> auto& z, const operand_of<2> auto& a) const {
