@@ -113,11 +113,11 @@ TEST_CASE("results of a layer known at run time have gradients together", "[dyna
   const auto in = dynamic::input(0);
   auto step = dynamic::compile_gradients(layer, {layer(in), layer.coefficients(in)}, {}, tokens);
   REQUIRE(step.results() == 2);
-  const extent experts = step.output_shape(1)[0];
-  CHECK(experts == typed.gate.shape()[1]);
+  const extent shown_experts = step.output_shape(1)[0];
+  CHECK(shown_experts == typed.gate.shape()[1]);
   results r(step);
-  const auto da = random<tensor<float, 2>>({tokens, experts}, 9);
-  const tensor<float, 2> a({tokens, experts});
+  const auto da = random<tensor<float, 2>>({tokens, shown_experts}, 9);
+  const tensor<float, 2> a({tokens, shown_experts});
   auto arrays = r.arrays();
   arrays.insert(arrays.begin() + 3, array_of(a));
   arrays.insert(arrays.begin() + 2, array_of(da));
