@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Each loss and its gradient beside the formula written out in double.
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 
 #include <fmoe/gradients.hpp>
@@ -82,7 +85,7 @@ std::vector<double> softmax_of(const rows& s, extent t) {
 }
 
 // Probabilities [t, p, s], of which a row keeps some.
-routing_rows routing_of(int seed) {
+routing_rows routing_of(unsigned seed) {
   routing_rows g = random<routing_rows>({tokens, heads, halves}, seed);
   for (extent r = 0; r < tokens * heads; ++r) {
     double* const row = g.data() + r * halves;
@@ -247,7 +250,7 @@ TEST_CASE("AuxK gives what is left to the dead units", "[losses]") {
        units = evaluate(abs(random<rows>({tokens, experts}, 13)));
   const rows target = random<rows>({tokens, outputs}, 14);
   tensor<double, 1> dead({experts});
-  for (const extent n : {1, 3, 4, 6}) dead(n) = 1;
+  for (const extent n : std::array<extent, 4>{1, 3, 4, 6}) dead(n) = 1;
   const rows left = evaluate(target - y);  // is held
   const auto formula = [&] {
     return mean_of_tokens([&](extent t) {

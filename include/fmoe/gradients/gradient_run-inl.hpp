@@ -56,7 +56,7 @@ FMOE_INLINE loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, 
                                  extent tokens) {
   loss_inputs in{loss.lower(g)};
   if (loss.rank() == 1) {
-    in.weight = input(static_cast<int>(1 + given), 1, tokens).lower(g);
+    in.weight = input(1 + given, 1, tokens).lower(g);
     g.fix(*in.weight, 0, tokens);
   }
   return in;
