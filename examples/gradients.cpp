@@ -6,6 +6,7 @@
 
 #include <fmoe/gradients.hpp>
 #include <fmoe/layers/initialise.hpp>
+#include <fmoe/losses.hpp>
 #include <fmoe/mumoe.hpp>
 
 using fmoe::tensor;
@@ -29,19 +30,16 @@ int main() {
   layer.experts.input = drawn(3, 8);
   layer.experts.output = drawn(1, 8);
 
-  const auto slope = [](const auto& made, const auto& wanted) { return (made - wanted) / 256; };
-  auto step = fmoe::compile_gradients(layer, tokens, slope);
+  auto step = fmoe::compile_gradients(layer, tokens, [](const auto& made, const auto& wanted) {
+    return fmoe::losses::mse(made, wanted);
+  });
   const auto descend = [](auto& weights, const auto& gradient) {
-    for (std::size_t i = 0; i < weights.size(); ++i) weights.data()[i] -= 1.5f * gradient.data()[i];
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      weights.data()[i] -= 0.75f * gradient.data()[i];
   };
   for (int i = 0; i <= 400; ++i) {
     step(x, target, y, dx);
-    if (i % 100 == 0) {
-      float loss = 0;
-      for (std::size_t t = 0; t < tokens; ++t) loss += std::pow(y(t, 0) - target(t, 0), 2.f);
-      std::printf("%4d steps: mean square of the error %.5f\n", i,
-                  static_cast<double>(loss / tokens));
-    }
+    if (i % 100 == 0) std::printf("%4d steps: mean square of the error %.5f\n", i, step.loss());
     const auto& d = step.gradients();
     descend(layer.gate.projections[0], d.gate.projections[0]);
     descend(layer.experts.experts[0], d.experts.experts[0]);

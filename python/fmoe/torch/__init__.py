@@ -7,7 +7,8 @@
 >>> loss(y).backward()
 """
 
+from . import losses
 from ._authors import from_torch
 from ._modules import AoE, Layer, Monet, MuMoE, MxD, Transcoder, load
 
-__all__ = ["AoE", "Layer", "Monet", "MuMoE", "MxD", "Transcoder", "from_torch", "load"]
+__all__ = ["AoE", "Layer", "Monet", "MuMoE", "MxD", "Transcoder", "from_torch", "load", "losses"]

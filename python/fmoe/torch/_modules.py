@@ -71,7 +71,7 @@ class Layer(nn.Module):
         """[..., input] -> [..., output]; leading axes count tokens. The arithmetic is float32, and y has the type of x.
 
         `outputs` are names of fmoe.Layer.result, such as ("y", "coefficients"). The call then returns a tuple of these, which are
-        planned together, and each of them has gradients.
+        planned together, and each of them has gradients but for "indices", which are integers.
 
         Raises ValueError in training for a muMoE with batch norms and a single token, whose variance does not exist: nothing has
         changed then.
@@ -99,6 +99,16 @@ class Layer(nn.Module):
                     if name.endswith("num_batches_tracked"):
                         count += 1
         return made[0] if outputs is None else tuple(made)
+
+    def coefficients(self, x: Tensor, level: int = 0) -> Tensor:
+        """The coefficients of the experts of one level, [..., expert], with gradients."""
+        made: tuple[Tensor] = self(x, [f"coefficients[{level}]" if count(level, "level") else "coefficients"])
+        return made[0]
+
+    def routing(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the router of a Monet layer gives the halves of its experts, g1 and g2, both [..., head, half], with gradients."""
+        g1, g2 = self(x, ("g1", "g2"))
+        return g1, g2
 
     def keep(self, k: int | None) -> None:
         """From now on each top-k keeps k entries, at most as many as the layer's K; None keeps these."""

@@ -220,7 +220,16 @@ def layer(
     """Results of x, whose names are joined by commas. `keep` is the K of this call, or 0 for that of the layer."""
     given = weights, statistics
     made = runner_of(handle).at(given).run("forward", given, (training, keep, outputs), x.detach())
-    return [y.to(x.dtype) for y in made]
+    return [y.to(type) for y, type in zip(made, _types(outputs, x))]
+
+
+def _has_gradients(name: str) -> bool:
+    return not name.startswith("indices")
+
+
+def _types(outputs: str, x: Tensor) -> list[torch.dtype]:
+    """Those of the results: integers of what has no gradient."""
+    return [x.dtype if _has_gradients(name) else torch.int64 for name in outputs.split(",")]
 
 
 def expects_place(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor]) -> None:
@@ -258,7 +267,8 @@ def _(
     x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int, outputs: str
 ) -> list[Tensor]:
     expects_place(x, weights, statistics)
-    return [x.new_empty((*x.shape[:-1], *shape)) for shape in runner_of(handle).shapes(outputs)]
+    shapes = runner_of(handle).shapes(outputs)
+    return [x.new_empty((*x.shape[:-1], *shape), dtype=type) for shape, type in zip(shapes, _types(outputs, x))]
 
 
 @torch.library.custom_op("fmoe::layer_gradients", mutates_args=(), device_types="cpu")
@@ -313,8 +323,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> N
 def _backward(ctx: Any, dy: list[Tensor | None]) -> tuple[Any, ...]:
     trained, others = ctx.counts
     x, *given = ctx.saved_tensors
-    each = [x.new_zeros(shape) if d is None else d for d, shape in zip(dy, ctx.shapes)]
-    dx, *made = layer_gradients(each, x, given[:trained], given[trained:], *ctx.call)
+    *call, outputs = ctx.call
+    names = outputs.split(",")
+    each = [x.new_zeros(shape) if d is None else d for d, shape, name in zip(dy, ctx.shapes, names) if _has_gradients(name)]
+    of = ",".join(filter(_has_gradients, names))
+    dx, *made = layer_gradients(each, x, given[:trained], given[trained:], *call, of)
     return dx, made, [None] * others, None, None, None, None
 
 
