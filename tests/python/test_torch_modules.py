@@ -64,15 +64,19 @@ def one_appended(x):
     return torch.cat([x, torch.ones(*x.shape[:-1], 1)], -1)
 
 
-def gate(m, e, x):
-    """softmax of a batch norm of PyTorch, which takes statistics of the tokens in training and moves the running ones."""
+def gate_scores(m, e, x):
+    """A batch norm of PyTorch, which takes statistics of the tokens in training and moves the running ones."""
     scores = x @ getattr(m.projs, str(e))
     if not hasattr(m, "bn"):
-        return F.layer_norm(scores, scores.shape[-1:]).softmax(-1)
+        return F.layer_norm(scores, scores.shape[-1:])
     bn = getattr(m.bn, str(e))
     flat = scores.flatten(0, -2)
     flat = F.batch_norm(flat, bn.running_mean.clone(), bn.running_var.clone(), training=m.training)
-    return flat.reshape(scores.shape).softmax(-1)
+    return flat.reshape(scores.shape)
+
+
+def gate(m, e, x):
+    return gate_scores(m, e, x).softmax(-1)
 
 
 def cp(m, x):
@@ -170,6 +174,7 @@ def test_both_passes_are_those_of_plain_torch(kind, training):
 # What modules show beside y, in plain PyTorch.
 SHOWN = {
     "mxd": {
+        "scores": lambda m, x: x @ m.gate.T + m.gate_bias,
         "coefficients": lambda m, x: kept(torch.relu(x @ m.gate.T + m.gate_bias), 4),
         "hidden": lambda m, x: F.gelu(x @ m.W_enc + m.b_enc),
     },
@@ -177,7 +182,11 @@ SHOWN = {
         "preactivations": lambda m, x: x @ m.W_enc + m.b_enc,
         "coefficients": lambda m, x: kept(torch.relu(x @ m.W_enc + m.b_enc), 5),
     },
-    "cp": {"coefficients": lambda m, x: gate(m, 0, x), "coefficients[1]": lambda m, x: gate(m, 1, x)},
+    "cp": {
+        "coefficients": lambda m, x: gate(m, 0, x),
+        "coefficients[1]": lambda m, x: gate(m, 1, x),
+        "scores[1]": lambda m, x: gate_scores(m, 1, x),
+    },
     "monet_hd": {"g1": lambda m, x: routing(m, x, 1), "g2": lambda m, x: routing(m, x, 2)},
     "aoe": {"scores": lambda m, x: (x @ m.wg).unflatten(-1, (6, -1)).norm(dim=-1)},
 }
@@ -208,11 +217,31 @@ def test_what_a_module_shows_has_gradients(kind, training):
         assert off(made, right) < 5e-5, k
 
 
+def test_what_a_selection_keeps_stays_sparse():
+    m = filled(KINDS["mxd"][0]())
+    x = torch.randn(4, 10, 10, requires_grad=True)
+    indices, weights, a = m(x, ("indices", "weights", "coefficients"))
+    assert indices.dtype == torch.int64 and not indices.requires_grad and indices.shape == weights.shape == (4, 10, 4)
+    there = indices >= 0
+    assert there.any() and (weights[~there] == 0).all()
+    assert torch.equal(torch.zeros_like(a).scatter_add(-1, indices.clamp_min(0), weights), a)
+    dw = torch.randn_like(weights)
+    (made,) = torch.autograd.grad((weights * dw).sum(), x)
+    dense = m.coefficients(x)
+    assert torch.equal(dense, a)
+    (right,) = torch.autograd.grad((dense.gather(-1, indices.clamp_min(0)) * dw * there).sum(), x)
+    assert off(made, right) < 1e-5
+    monet = filled(KINDS["monet_vd"][0]()).eval()
+    g1, g2 = monet.routing(x)
+    for g, i in ((g1, 1), (g2, 2)):
+        assert off(g.flatten(0, 1), routing(monet, x.flatten(0, 1), i)) < 1e-5 and g.requires_grad
+
+
 def test_a_result_that_a_module_does_not_have_is_named():
     m = filled(KINDS["mxd"][0]())
     x = torch.randn(3, 10)
-    with pytest.raises(fmoe.DomainError, match="the layer has y, coefficients, hidden, contribution_norms, and no scores"):
-        m(x, ("y", "scores"))
+    with pytest.raises(fmoe.DomainError, match="the layer has y, coefficients, weights, indices, scores, hidden, .*, and no gates"):
+        m(x, ("y", "gates"))
     with pytest.raises(TypeError, match="outputs is a list"):
         m(x, "y")
 

@@ -9,6 +9,7 @@
 
 from . import losses
 from ._authors import from_torch
+from ._functions import Function, function
 from ._modules import AoE, Layer, Monet, MuMoE, MxD, Transcoder, load
 
-__all__ = ["AoE", "Layer", "Monet", "MuMoE", "MxD", "Transcoder", "from_torch", "load", "losses"]
+__all__ = ["AoE", "Function", "Layer", "Monet", "MuMoE", "MxD", "Transcoder", "from_torch", "function", "load", "losses"]
