@@ -182,19 +182,21 @@ class Layer:
         mean; with one of all tokens, these go through together. An expression of more axes, or a tuple of them, is the slope of a loss:
         its gradient with respect to each output.
 
-        A Monet layer whose router is another layer's is refused: fmoe.gradient(layer(fmoe.input(), routing=(g1, g2)), of, dy) has its
-        gradients.
+        A Monet layer whose router is another layer's takes its routing behind x, and has its gradients: step(x, g1, g2, dy) returns y,
+        (dx, dg1, dg2) and the others.
         """
         is_one = isinstance(outputs, str)
         names = [outputs] if is_one else items(outputs, "outputs")
-        needs_results = loss is not None or names != ["y"]
-        results = [self._core.result(text(name, "an output"), input(0)) for name in names] if needs_results else []
+        results = [
+            self._of_inputs() if name == "y" else self._core.result(text(name, "an output"), input(0)) for name in names
+        ]
         if callable(loss) and not isinstance(loss, Expression):
-            loss = loss(results[0] if is_one else tuple(results), input(1))
+            target = input(3 if self._core.needs_routing else 1)
+            loss = loss(results[0] if is_one else tuple(results), target)
         given = [] if loss is None else list(loss) if isinstance(loss, (tuple, list)) else [loss]
         slopes = [expression(slope) for slope in given]
         core = self._core.compile_gradients(count(tokens, "tokens"), results, slopes, threads=count_or_none(threads, "threads"))
-        return CompiledGradients(core, is_one, bool(slopes))
+        return CompiledGradients(core, is_one, not slopes)
 
     def explain(self, tokens: int = 1, **options: Any) -> Explanation:
         """The plan of what compile makes, for calls of up to `tokens` rows."""

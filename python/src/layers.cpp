@@ -67,16 +67,12 @@ using gradients = dynamic::compiled_gradients<>;
 
 void bind_gradients(nb::module_& m) {
   nb::class_<gradients>(m, "CompiledGradients")
-      .def_prop_ro("inputs", &gradients::inputs)
       .def_prop_ro("results", &gradients::results)
       .def("output_shape", &gradients::output_shape, "result"_a = 0)
       .def_prop_ro("parameters", &gradients::parameters)
-      .def_prop_ro("given_ranks",
-                   [](const gradients& g) {
-                     std::vector<std::size_t> ranks;
-                     for (std::size_t i = 0; i < g.given(); ++i) ranks.push_back(g.given_rank(i));
-                     return ranks;
-                   })
+      .def_prop_ro("arguments", &gradients::arguments)
+      .def_prop_ro("given", &gradients::given)
+      .def("input_shape", &gradients::input_shape, "input"_a)
       .def_prop_ro("has_loss", &gradients::has_loss)
       .def_prop_ro("loss", &gradients::loss)
       .def(
@@ -196,9 +192,7 @@ void bind_layers(nb::module_& m) {
              const std::vector<dynamic::expression>& slopes, std::optional<std::size_t> threads) {
             return without_lock([&] {
               const compile_options options{.threads = threads.value_or(all)};
-              return results.empty()
-                         ? dynamic::compile_gradients(l, tokens, options)
-                         : dynamic::compile_gradients(l, results, slopes, tokens, options);
+              return dynamic::compile_gradients(l, results, slopes, tokens, options);
             });
           },
           "tokens"_a, "results"_a, "slopes"_a, nb::kw_only(), "threads"_a.none() = nb::none())

@@ -100,7 +100,7 @@ step.refresh();
 [] { dynamic::load<monet_hd<>>("tests/io/monet/model.safetensors", {.prefix = "model.layers.3."}).update_statistics(tensor<float, 2>({4, 2})); }},
 {R"([with_active] K is the router's: ask the first layer of its group)", "A Monet layer whose router is another layer's selects no experts itself.", "Call it for the first layer of the group alone.",
 [] { dynamic::load<monet_hd<>>("tests/io/monet/model.safetensors", {.prefix = "model.layers.3."}).with_active(2); }},
-{R"([gradients] the layer has no router, and x alone does not tell its routing: take the `gradient` of what it makes of x and g1, g2)", "`compile_gradients` takes layers of x alone.", "`dynamic::gradient(layer(x, routing), of, dy)`.",
+{R"([gradients] the layer has no router, and x alone does not tell its routing: pass the result that it makes of x and of input(1, 3) and input(2, 3))", "Without results `compile_gradients` takes layers of x alone.", "`dynamic::compile_gradients(layer, {layer(x, {input(1, 3), input(2, 3)})}, {}, tokens)`.",
 [] { dynamic::compile_gradients(dynamic::load<monet_hd<>>("tests/io/monet/model.safetensors", {.prefix = "model.layers.3."}), 4); }},
 {R"([ablated] experts of Monet alone are pairs: pass the numbers of one level)", "Another layer than one of Monet has no pairs of experts.", "Call `ablated` with numbers, and with the level if there are several.",
 [] { dynamic::layer{small_mxd()}.ablated_pairs({{1, 2}}); }},
@@ -148,7 +148,7 @@ step.refresh();
   const dynamic::layer l{small_mxd()};
   const auto y = l(dynamic::input(0));
   dynamic::compile_gradients(l, {y}, {y, y}, 4); }},
-{R"([gradients] the inputs behind x are counted from 1, and there is no input 1 beside input 2)", "`input(0)` is x; a loss names the target and what else it needs from `input(1)` on.", "Count them without a gap.",
+{R"([gradients] inputs are counted from 0, and there is no input 1 beside input 2)", "`input(0)` is x; a loss names the target and what else it needs from `input(1)` on.", "Count them without a gap.",
 [] {
   const dynamic::layer l{small_mxd()};
   const auto y = l(dynamic::input(0));

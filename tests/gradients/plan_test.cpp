@@ -24,7 +24,7 @@ template <class Layer>
 ir::node_list both_passes(ir::graph& g, const Layer& layer) {
   const argument<0, 2> x(256);
   const argument<1, 2> dy(256);
-  const gradient_inputs in{x.lower(g), {layer(x).lower(g)}, {dy.lower(g)}, {dy.lower(g)}};
+  const gradient_inputs in{{x.lower(g)}, {layer(x).lower(g)}, {dy.lower(g)}, {dy.lower(g)}};
   return gradient_graph(g, in, trained_parameters(released_parameters(only_listed(layer)))).roots;
 }
 

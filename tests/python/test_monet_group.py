@@ -125,7 +125,7 @@ def test_a_layer_that_nothing_tells_its_heads_takes_any_number_of_them(group):
 def test_what_needs_the_router_is_refused(group, model):
     x, layer = group[1][3], fmoe.load(model, prefix(3))
     refused = pytest.raises(fmoe.DomainError, match="the layer has no router")
-    for call in (layer, layer.routing, lambda _: layer.compile_gradients(TOKENS), lambda _: layer(fmoe.input())):
+    for call in (layer, layer.routing, lambda x: layer.result("y", x), lambda _: layer(fmoe.input())):
         with refused:
             call(x)
     for call in (layer.coefficients, lambda x: layer.statistics([x], progress=False), lambda x: layer.expert_output(x, 0)):
@@ -159,6 +159,26 @@ def test_gradients_of_a_layer_without_a_router(group, model):
     b = layer.weights()["moe.b"]
     made = fmoe.evaluate(fmoe.gradient(layer(fmoe.parameter(x[1]), routing=g), b, dy))
     assert off(made, np.einsum("tpi,tpj,td->jd", *g, dy)) < 1e-5
+
+
+def test_a_step_of_a_layer_without_a_router_has_the_gradients_of_its_routing(group, model):
+    arrays, x, g, y = group
+    layer = fmoe.load(model, prefix(1))
+    x, g = x[1].astype(np.float32), [side.astype(np.float32) for side in g]
+    dy = np.random.default_rng(6).normal(size=(TOKENS, D)).astype(np.float32)
+    step = layer.compile_gradients(TOKENS)
+    made, (dx, dg1, dg2), parameters = step(x, *g, dy)
+    assert off(made, y[1]) < 1e-5
+    operands = [fmoe.parameter(a.astype(np.float64)) for a in (x, *g)]
+    output = layer(operands[0], routing=operands[1:])
+    for right, of in zip((dx, dg1, dg2), operands):
+        assert off(right, fmoe.evaluate(fmoe.gradient(output, of, dy.astype(np.float64)))) < 1e-5
+    assert off(parameters["moe.b"], np.einsum("tpi,tpj,td->jd", *g, dy)) < 1e-5
+    by_loss = layer.compile_gradients(TOKENS, loss=fmoe.losses.mse)
+    by_loss(x, *g, dy)
+    assert np.isclose(by_loss.loss, ((made - dy) ** 2).mean(), rtol=1e-5)
+    with pytest.raises(TypeError, match="takes 4 arrays, and not 2"):
+        step(x, dy)
 
 
 def test_config_and_metadata_that_differ(group, tmp_path):

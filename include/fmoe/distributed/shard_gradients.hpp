@@ -139,7 +139,7 @@ auto compile_gradients(const sharded<Layer>& layer, std::size_t tokens, const Sl
                   "compile_gradients: over ranks it takes the slope of a loss, a gradient for each "
                   "number of y");
     const detail::gradient_inputs in{
-        x.lower(g), {y.lower(g)}, {target.lower(g)}, {as_expression(slope(y, target)).lower(g)}};
+        {x.lower(g)}, {y.lower(g)}, {target.lower(g)}, {as_expression(slope(y, target)).lower(g)}};
     const auto parameters =
         detail::trained_parameters(detail::released_parameters(is_alone ? own : same));
     auto found = detail::gradient_graph(g, in, parameters);

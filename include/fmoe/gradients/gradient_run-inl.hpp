@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmoe/base/vector.hpp>
@@ -52,27 +53,28 @@ FMOE_INLINE std::shared_ptr<storage> elements_of(const std::vector<released_para
   return gradient.elements;
 }
 
-FMOE_INLINE loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent given,
+FMOE_INLINE loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent arguments,
                                  extent tokens) {
   loss_inputs in{loss.lower(g)};
   if (loss.rank() == 1) {
-    in.weight = input(1 + given, 1, tokens).lower(g);
+    in.weight = input(arguments, 1, tokens).lower(g);
     g.fix(*in.weight, 0, tokens);
   }
   return in;
 }
 
-FMOE_INLINE vector<ir::node_id> arguments_behind_x(const ir::graph& g) {
-  vector<std::pair<int, ir::node_id>> found;
+FMOE_INLINE vector<ir::node_id> arguments_from(const ir::graph& g, extent first) {
+  vector<std::pair<extent, ir::node_id>> found;
   for (const ir::node_id id : g.ids())
-    if (const auto* l = get_if<ir::leaf_node>(&g[id].op); l != nullptr && l->argument > 0)
-      found.emplace_back(l->argument, id);
+    if (const auto* l = get_if<ir::leaf_node>(&g[id].op);
+        l != nullptr && l->argument >= static_cast<int>(first))
+      found.emplace_back(static_cast<extent>(l->argument), id);
   std::ranges::sort(found);
   vector<ir::node_id> ids;
   for (const auto& [number, id] : found) {
-    const bool is_next = number == static_cast<int>(ids.size() + 1);
-    expects<value_error>(is_next, "[gradients] the inputs behind x are counted from 1, and there ",
-                         "is no input ", ids.size() + 1, " beside input ", number);
+    const extent next = first + ids.size();
+    expects<value_error>(number == next, "[gradients] inputs are counted from 0, and there is no ",
+                         "input ", next, " beside input ", number);
     ids.push_back(id);
   }
   return ids;
@@ -88,7 +90,7 @@ FMOE_INLINE gradient_graph_results gradient_graph(
                                   : ir::constant(g, {}, [](extent) { return 1.f; })};
   }
   gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, in.given == in.dy};
-  vector<ir::node_id> wanted{in.x};
+  vector<ir::node_id> wanted = in.x;
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
     const std::string& name = parameters[i].name.name;
@@ -109,68 +111,79 @@ FMOE_INLINE gradient_graph_results gradient_graph(
   const auto found = differentiate(g, of, cotangents, wanted);
   for (extent k = 0; k < wanted.size(); ++k) {
     results.roots.push_back(found[k] ? *found[k] : g.map(pointwise::scale, 0, wanted[k]));
-    if (k == 0 && in.loss) results.roots.push_back(in.loss->loss);
+    if (k + 1 == in.x.size() && in.loss) results.roots.push_back(in.loss->loss);
   }
   if (in.loss) results.loss_rank = g.rank(in.loss->loss);
   ir::node_list before(in.y);
   before.insert(before.end(), of.begin(), of.end());
   before.insert(before.end(), cotangents.begin(), cotangents.end());
   results.rows_depend = results.loss_rank == 0 || rows_depend(g, before);
-  results.x = g.shape(in.x);
+  for (const ir::node_id x : in.x) results.x.push_back(g.shape(x));
   for (const ir::node_id result : in.y) results.y.push_back(g.shape(result));
   for (const ir::node_id given : in.given) results.given.push_back(g.shape(given));
   return results;
 }
 
 FMOE_INLINE gradient_rows::gradient_rows(const gradient_graph_results& r)
-    : x(r.x.begin() + 1, r.x.end()),
-      given_are_dy(r.given_are_dy) {
-  for (const auto& shape : r.given) given.emplace_back(shape.begin() + 1, shape.end());
-  for (const auto& shape : r.y) y.emplace_back(shape.begin() + 1, shape.end());
+    : given_are_dy(r.given_are_dy) {
+  const auto rows_of = [](const vector<vector<extent>>& shapes) {
+    vector<vector<extent>> rows;
+    for (const auto& shape : shapes) rows.emplace_back(shape.begin() + 1, shape.end());
+    return rows;
+  };
+  x = rows_of(r.x);
+  given = rows_of(r.given);
+  y = rows_of(r.y);
 }
 
 FMOE_INLINE std::vector<expected_array> gradient_rows::expected(dtype type) const {
   using enum expected_array::role;
-  std::vector<expected_array> all{{x, type, widened_input}};
+  std::vector<expected_array> all;
+  for (const auto& row : x) all.push_back({row, type, widened_input});
   for (const auto& row : given) all.push_back({row, type, widened_input});
   for (const auto& row : y) all.push_back({row, type, output});
-  all.push_back({x, type, output});
+  for (const auto& row : x) all.push_back({row, type, output});
   return all;
 }
 
 FMOE_INLINE std::string gradient_rows::name(extent array) const {
-  const extent last = 1 + given.size() + y.size();
-  if (array == 0 || array == last) return array == 0 ? "x" : "dx";
-  const bool is_given = array <= given.size();
-  if (is_given && !given_are_dy) return "input " + std::to_string(array);
-  const std::string word = is_given ? "dy" : "y";
-  const extent number = is_given ? array - 1 : array - 1 - given.size();
-  return y.size() == 1 ? word : word + " " + std::to_string(number);
+  const auto numbered = [](const char* word, extent number, extent of) {
+    return of == 1 ? word : word + (" " + std::to_string(number));
+  };
+  const extent first_y = x.size() + given.size(), first_dx = first_y + y.size();
+  if (array < x.size()) return x.size() == 1 ? "x" : "input " + std::to_string(array);
+  if (array < first_y && !given_are_dy) return "input " + std::to_string(array);
+  if (array < first_y) return numbered("dy", array - x.size(), y.size());
+  if (array < first_dx) return numbered("y", array - first_y, y.size());
+  return numbered("dx", array - first_dx, x.size());
 }
 
 FMOE_INLINE std::string gradient_arrays_text(const gradient_rows& rows) {
-  const auto some = [](extent n, const char* one, const char* several) {
-    return n == 1 ? one : std::to_string(n) + " " + several;
+  const auto some = [](const char* word, extent n) {
+    return n == 1 ? word : std::to_string(n) + " " + word;
   };
-  const extent n = rows.given.size();
-  return (rows.given_are_dy ? some(n, "dy", "dy") : some(n, "1 input more", "inputs more")) + ", " +
-         some(rows.y.size(), "y", "y");
+  const std::string given = rows.given_are_dy
+                                ? some("dy", rows.given.size())
+                                : std::to_string(rows.given.size()) +
+                                      (rows.given.size() == 1 ? " input more" : " inputs more");
+  return some("x", rows.x.size()) + ", " + given + ", " + some("y", rows.y.size()) + ", " +
+         some("dx", rows.x.size());
 }
 
 FMOE_INLINE extent check_gradient_call(const gradient_arrays& arrays, const gradient_rows& rows,
                                        std::span<const expected_array> expected,
                                        extent most_tokens) {
   const auto name = [&](extent i) { return rows.name(i); };
-  const extent given = arrays.given.size();
+  const std::array parts{arrays.x, arrays.given, arrays.y, arrays.dx};
   return call_check{.call = "[gradients]",
                     .computed = "the layer",
                     .name = name,
                     .arrays = expected,
                     .most_tokens = most_tokens,
                     .token_axes = 1}([&](extent i) -> const array_view& {
-    if (i == 0) return arrays.x;
-    if (i + 1 == expected.size()) return arrays.dx;
-    return i <= given ? arrays.given[i - 1] : arrays.y[i - 1 - given];
+    extent part = 0;
+    for (; i >= parts[part].size(); ++part) i -= parts[part].size();
+    return parts[part][i];
   });
 }
 

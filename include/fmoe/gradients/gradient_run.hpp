@@ -37,24 +37,24 @@ struct loss_inputs {
 };
 
 struct gradient_inputs {
-  ir::node_id x;
+  vector<ir::node_id> x;              // the arguments that have gradients, which are the first ones
   vector<ir::node_id> y;              // the results of the layer
   vector<ir::node_id> given{}, dy{};  // the other arguments of a call, and what follows
   std::optional<loss_inputs> loss{};  // then there is no dy
 };
 
-// Adds a loss of one axis at most, for calls of up to `tokens` rows.
-loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent given, extent tokens);
+// Adds a loss of one axis at most behind so many arguments, for calls of up to `tokens` rows.
+loss_inputs add_loss(ir::graph& g, const dynamic::expression& loss, extent arguments,
+                     extent tokens);
 
-// The arguments of a graph but for number 0, in the order of their numbers. Throws value_error if
-// it leaves out one of these.
-vector<ir::node_id> arguments_behind_x(const ir::graph& g);
+// The arguments of a graph from number `first` on, in the order of their numbers. Throws
+// value_error if it leaves out one of these.
+vector<ir::node_id> arguments_from(const ir::graph& g, extent first);
 
 struct gradient_graph_results {
-  ir::node_list roots;  // each y, dx, the loss if there is one, and one for each of `parameters`
+  ir::node_list roots;  // each y, each dx, the loss if there is one, and those of `parameters`
   vector<gradient_result> parameters;
-  vector<extent> x;  // shapes
-  vector<vector<extent>> y, given;
+  vector<vector<extent>> x, y, given;  // shapes
   bool given_are_dy, rows_depend = false;
   std::optional<extent> loss_rank{};
 };
@@ -78,23 +78,21 @@ std::shared_ptr<storage> elements_of(const std::vector<released_parameter>& grad
 
 // The shape of a row of each array of a call but for the gradients of parameters; dx has that of x.
 struct gradient_rows {
-  vector<extent> x;
-  vector<vector<extent>> given, y;
+  vector<vector<extent>> x, given, y;
   bool given_are_dy;
 
   explicit gradient_rows(const gradient_graph_results& r);
 
-  // The arrays as a call takes them: x, what is given, y, dx; and their names in sentences.
+  // The arrays as a call takes them: each x, what is given, each y and dx; and their names in
+  // sentences.
   std::vector<expected_array> expected(dtype type) const;
   std::string name(extent array) const;
 };
-// What is given and the results, in a sentence.
+// The same as a list in a sentence.
 std::string gradient_arrays_text(const gradient_rows& rows);
 
 struct gradient_arrays {
-  array_view x;
-  std::span<const array_view> given, y;
-  array_view dx;
+  std::span<const array_view> x, given, y, dx;
 };
 
 // Returns the tokens of a call. Throws shape_error or value_error unless its arrays fit.
@@ -136,7 +134,7 @@ class gradient_run {
       tables_.push_back(table_for(k));
       if (tables_[k] != nullptr) rows_[first() + k] = &tables_[k]->rows;
     }
-    inputs_.resize(1 + row_.given.size() + (has_token_losses() ? 1 : 0));
+    inputs_.resize(row_.x.size() + row_.given.size() + (has_token_losses() ? 1 : 0));
     if (loss_rank_) losses_.resize(has_token_losses() ? span_ : 1);
     if (has_token_losses()) weights_.resize(span_);
     results_.resize(first() + parameters_.size());
@@ -144,14 +142,14 @@ class gradient_run {
   }
 
   // The gradients, with their numbers as results less those of the results before them, which are
-  // each y, dx and the loss.
+  // each y and dx, and the loss.
   vector<gradient_result>& parameters() { return parameters_; }
   // The rows of a gradient, if it is sparse.
   std::shared_ptr<const table_memory> table(extent k) const { return tables_[k]; }
   const in_place& arrays() const { return arrays_; }
 
   const gradient_rows& rows() const { return row_; }
-  extent inputs() const { return row_.x[0]; }
+  extent inputs() const { return row_.x[0][0]; }
   extent outputs(extent y = 0) const { return row_.y[y].back(); }
   extent span() const { return span_; }
   // Bytes that the gradients of a span take beside the gradients themselves.
@@ -186,11 +184,13 @@ class gradient_run {
     std::ranges::fill(weights_, static_cast<T>(1 / static_cast<double>(tokens)));
     for (extent begin = 0; begin == 0 || begin < tokens; begin += span_) {
       const extent count = std::min(span_, tokens - begin);
-      inputs_[0] = rows(arrays.x, begin, count);
-      for (extent i = 0; i < arrays.given.size(); ++i)
-        inputs_[1 + i] = rows(arrays.given[i], begin, count);
-      for (extent i = 0; i < arrays.y.size(); ++i) results_[i] = rows(arrays.y[i], begin, count);
-      results_[arrays.y.size()] = rows(arrays.dx, begin, count);
+      const auto put = [&](std::span<const array_view> from, vector<bound_array>& to, extent at) {
+        for (const array_view& a : from) to[at++] = rows(a, begin, count);
+      };
+      put(arrays.x, inputs_, 0);
+      put(arrays.given, inputs_, arrays.x.size());
+      put(arrays.y, results_, 0);
+      put(arrays.dx, results_, arrays.y.size());
       const std::span of_each(&count, has_token_losses() ? 1 : 0);
       if (has_token_losses()) inputs_.back() = {view_at(weights_.data(), of_each), 0};
       if (loss_rank_) results_[first() - 1] = {view_at(losses_.data(), of_each), 0};
@@ -225,7 +225,7 @@ class gradient_run {
   }
 
   // The number of the first gradient of a parameter among the results.
-  extent first() const { return row_.y.size() + (loss_rank_ ? 2 : 1); }
+  extent first() const { return row_.y.size() + row_.x.size() + (loss_rank_ ? 1 : 0); }
 
   bool has_token_losses() const { return loss_rank_ == 1; }
 

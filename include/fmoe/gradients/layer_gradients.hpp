@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -115,7 +116,7 @@ class compiled_gradients {
     const argument<0, 2> x(tokens);
     const auto y = detail::applied(layer, x);
     ir::graph g;
-    detail::gradient_inputs in{.x = x.lower(g), .y = detail::lower_all(y, g)};
+    detail::gradient_inputs in{.x = {x.lower(g)}, .y = detail::lower_all(y, g)};
     if constexpr (std::is_same_v<Slope, detail::given_cotangents>) {
       using ranks = typename detail::result_list<results>::ranks;
       in.given = in.dy = detail::lower_all(
@@ -126,7 +127,7 @@ class compiled_gradients {
       using made = std::remove_const_t<decltype(dy)>;
       in.given = {target.lower(g)};
       if constexpr (detail::is_loss<made>) {
-        in.loss = detail::add_loss(g, dy.untyped(), 1, tokens);
+        in.loss = detail::add_loss(g, dy.untyped(), 2, tokens);
       } else {
         in.dy = detail::lower_all(dy, g);
         static_assert(
@@ -163,8 +164,8 @@ class compiled_gradients {
                     "one for each result");
       const auto to_read = given::to_read(dy);
       const auto to_write = outputs::to_write(y);
-      passes_->run().call({detail::view_of(x), to_read, to_write, detail::view_of(dx)},
-                          accumulates);
+      const std::array to_x{detail::view_of(x)}, to_dx{detail::view_of(dx)};
+      passes_->run().call({to_x, to_read, to_write, to_dx}, accumulates);
     }
   }
 

@@ -10,6 +10,21 @@
 from . import losses
 from ._authors import from_torch
 from ._functions import Function, function
-from ._modules import AoE, Layer, Monet, MuMoE, MxD, Transcoder, load
+from ._modules import AoE, Layer, MuMoE, MxD, Transcoder, load
+from ._monet import Monet, MonetExperts, MonetRouter
 
-__all__ = ["AoE", "Function", "Layer", "Monet", "MuMoE", "MxD", "Transcoder", "from_torch", "function", "load", "losses"]
+__all__ = [
+    "AoE",
+    "Function",
+    "Layer",
+    "Monet",
+    "MonetExperts",
+    "MonetRouter",
+    "MuMoE",
+    "MxD",
+    "Transcoder",
+    "from_torch",
+    "function",
+    "load",
+    "losses",
+]

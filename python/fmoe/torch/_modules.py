@@ -64,34 +64,36 @@ class Layer(nn.Module):
         return weights
 
     @overload
-    def forward(self, x: Tensor) -> Tensor: ...
+    def forward(self, x: Tensor, *, routing: Sequence[Tensor] | None = None) -> Tensor: ...
     @overload
-    def forward(self, x: Tensor, outputs: Sequence[str]) -> tuple[Tensor, ...]: ...
-    def forward(self, x: Tensor, outputs: Sequence[str] | None = None) -> Any:
+    def forward(self, x: Tensor, outputs: Sequence[str], routing: Sequence[Tensor] | None = None) -> tuple[Tensor, ...]: ...
+    def forward(self, x: Tensor, outputs: Sequence[str] | None = None, routing: Sequence[Tensor] | None = None) -> Any:
         """[..., input] -> [..., output]; leading axes count tokens. The arithmetic is float32, and y has the type of x.
 
         `outputs` are names of fmoe.Layer.result, such as ("y", "coefficients"). The call then returns a tuple of these, which are
-        planned together, and each of them has gradients but for "indices", which are integers.
+        planned together, and each of them has gradients but for "indices", which are integers. `routing` is g1 and g2 of a Monet layer
+        whose router is another layer's, both [..., head, half], and has gradients.
 
         Raises ValueError in training for a muMoE with batch norms and a single token, whose variance does not exist: nothing has
         changed then.
         """
-        if not isinstance(x, Tensor):
-            raise TypeError(f"fmoe.torch takes tensors of PyTorch, and x is of type {type(x).__name__}: pass torch.as_tensor(x)")
-        if x.device.type != "cpu":
-            raise ValueError(f"fmoe.torch runs on the CPU, and x is on {x.device}: pass x.cpu()")
-        if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise TypeError(f"fmoe.torch computes in float32, and x is {x.dtype}: pass x.float()")
+        sides = [] if routing is None else items(routing, "routing")
+        if routing is not None and len(sides) != 2:
+            raise TypeError(f"routing is the two tensors g1 and g2, and not {len(sides)}")
+        for name, a in zip(("x", "g1", "g2"), (x, *sides)):
+            _expects_rows(a, name)
+        if any(g.shape[:-2] != x.shape[:-1] for g in sides):
+            raise ValueError(f"g1 and g2 are [..., head, half] with the leading axes of x, which is {list(x.shape)}")
         weights, statistics = self._weights()
         _operators.expects_place(x, weights, statistics)
-        _operators.expects_reverse_mode(x, weights)
+        _operators.expects_reverse_mode(x, [*sides, *weights])
         if self.training and statistics and x[..., :1].numel() * self._scores == 1:
             raise ValueError(
                 "a batch norm in training takes the variance of more than 1 number, and there is 1 token: pass more, or call module.eval()"
             )
         names = ["y"] if outputs is None else items(outputs, "outputs")
         joined = ",".join(text(name, "an output") for name in names)
-        made = _operators.layer(x, weights, statistics, self._handle, self.training, self._keep, joined)
+        made = _operators.layer(x, sides, weights, statistics, self._handle, self.training, self._keep, joined)
         if self.training and statistics:
             with torch.no_grad():
                 _operators.update_statistics(x.detach(), weights, statistics, self._handle, 0.1)
@@ -156,6 +158,15 @@ class Layer(nn.Module):
         self._take_weights(_of_tensors(self.state_dict(), self._settings))
 
 
+def _expects_rows(x: Tensor, name: str) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"fmoe.torch takes tensors of PyTorch, and {name} is of type {type(x).__name__}: pass torch.as_tensor({name})")
+    if x.device.type != "cpu":
+        raise ValueError(f"fmoe.torch runs on the CPU, and {name} is on {x.device}: pass {name}.cpu()")
+    if x.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        raise TypeError(f"fmoe.torch computes in float32, and {name} is {x.dtype}: pass {name}.float()")
+
+
 def _of_tensors(tensors: Mapping[str, Tensor], settings: Mapping[str, str]) -> _layers.Layer:
     """The layer of these weights, or where they are on another device of ones, which no call reads."""
     numbers = {name: value for name, value in tensors.items() if value.is_floating_point()}
@@ -195,7 +206,7 @@ def activation_name(f: Any) -> str:
     return str(getattr(f, "__name__", f))
 
 
-class _Made(Layer):
+class Made(Layer):
     """A layer with initial weights."""
 
     def __init__(self, arrays: Mapping[str, Tensor], settings: Mapping[str, Any]) -> None:
@@ -210,11 +221,11 @@ def _uniform(shape: Sequence[int], inputs: int) -> Tensor:
     return torch.empty(*shape).uniform_(-1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
 
-def _normal(*shape: int) -> Tensor:
+def normal(*shape: int) -> Tensor:
     return torch.randn(*shape) * 0.02
 
 
-class _Sparse(_Made):
+class _Sparse(Made):
     """What the MxD authors' class SparseAutoencoder has in all of its forms."""
 
     def __init__(
@@ -282,7 +293,7 @@ class Transcoder(_Sparse):
         super().__init__(d_in, d_sae, d_out, topk, mlp_activation_fn, use_skip, W_dec=decoder)
 
 
-class MuMoE(_Made):
+class MuMoE(Made):
     """A muMoE layer or block (Oldfield et al. 2024), with the names and the first weights of the authors' class.
 
     `MuMoE_layer` is "cp" or "tr", or the authors' class CPMuMoE or TRMuMoE, and `ranks` the rank of CP, or for TR the cores
@@ -348,44 +359,7 @@ def _tr_factors(experts: Sequence[int], inputs: int, bias: int, outputs: int, co
     return made
 
 
-class Monet(_Made):
-    """A router of Monet and the layer behind it (Park et al. 2024): y = moe(x, *router(x)), by the authors' names.
-
-    It begins as their model does, with normal weights of 0.02 and without biases. Their model does not train the router:
-    module.router.requires_grad_(False).
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        moe_dim: int,
-        moe_heads: int,
-        moe_experts: int,
-        moe_topk: int,
-        moe_decompose: str = "vertical",
-        hidden_act: str = "relu2",
-    ) -> None:
-        d, s, h, half = hidden_size, moe_experts, moe_experts * moe_dim, hidden_size // 2
-        arrays = {}
-        for i in (1, 2):
-            arrays[f"router.w{i}.weight"] = _normal(moe_heads * s, d)
-            arrays[f"router.norm{i}.running_mean"] = torch.zeros(moe_heads)
-            arrays[f"router.norm{i}.running_var"] = torch.ones(moe_heads)
-        if moe_decompose == "horizontal":
-            arrays |= {"moe.u.weight": _normal(h, d), "moe.u.bias": torch.zeros(h), "moe.v.weight": _normal(d, h)}
-            arrays["moe.b"] = torch.zeros(s, d)
-        elif moe_decompose == "vertical":
-            for i in (1, 2):
-                arrays |= {f"moe.u{i}.weight": _normal(h // 2, d), f"moe.u{i}.bias": torch.zeros(h // 2)}
-                arrays |= {f"moe.v{i}{j}.weight": _normal(half, h // 2) for j in (1, 2)}
-                arrays[f"moe.b{i}"] = torch.zeros(s, half)
-        else:
-            raise ValueError(f'moe_decompose is "vertical" or "horizontal", and not {moe_decompose}')
-        activation = {"relu2": "squared_relu"}.get(hidden_act, hidden_act)
-        super().__init__(arrays, {"K": count(moe_topk, "moe_topk", 1), "heads": moe_heads, "activation": activation})
-
-
-class AoE(_Made):
+class AoE(Made):
     """A layer of autonomous experts (Lv et al. 2025), by the names of the authors' class VanillaAoE and of megablocks' settings.
 
     The weights are normal ones of 0.02. The coefficients are the softmax over all experts, as in the released code.
@@ -404,10 +378,10 @@ class AoE(_Made):
     ) -> None:
         rows = moe_num_experts * ffn_hidden_size
         arrays = {
-            "wg": _normal(hidden_size, moe_num_experts * d_low),
-            "experts.mlp.wup": _normal(rows, d_low),
-            "experts.mlp.v1": _normal(rows, hidden_size),
-            "experts.mlp.w2": _normal(rows, hidden_size),
+            "wg": normal(hidden_size, moe_num_experts * d_low),
+            "experts.mlp.wup": normal(rows, d_low),
+            "experts.mlp.v1": normal(rows, hidden_size),
+            "experts.mlp.w2": normal(rows, hidden_size),
         }
         if bias:
             arrays["experts.bias"] = torch.zeros(hidden_size)

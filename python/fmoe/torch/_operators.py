@@ -22,13 +22,14 @@ from .. import _core
 from .._core import ShapeError
 from .._arrays import in_file, in_layer
 from .._executables import compile
-from .._expressions import input
+from .._expressions import input, sized
 from .._gradients import CompiledGradients
 from .._layers import Layer
 
 _T = TypeVar("_T")
 Weights = tuple[Sequence[Tensor], Sequence[Tensor]]  # those that are trained, and statistics
 Call = tuple[bool, int, str]  # is it in training; the K of this call, or 0 for that of the layer; the names of its results
+Plan = tuple[str, bool, str, int]  # the pass, whether it takes statistics of its tokens, its results, and the heads of a routing
 
 _runners: weakref.WeakValueDictionary[int, Runner] = weakref.WeakValueDictionary()
 _handles = itertools.count()
@@ -131,8 +132,8 @@ class Runner:
         self.core = core.with_arrays({w.name: w.held.numpy() for w in self.weights})
         self.names = {w.name for w in self.weights}
         self.has_statistics = not all(w.trained for w in self.weights)
-        self._shapes: dict[str, list[tuple[int, ...]]] = {}
-        self._plans: dict[tuple[str, bool, str], _Plan] = {}
+        self._shapes: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+        self._plans: dict[Plan, _Plan] = {}
         self._elsewhere: Runner | None = None
         self.handle = next(_handles)
         _runners[self.handle] = self
@@ -170,25 +171,32 @@ class Runner:
             self.read(weights)
             return Layer(self.core.with_arrays({w.name: w.held.numpy().copy() for w in self.weights}))
 
-    def _compile(self, which: str, training: bool, outputs: str, room: int) -> _Plan:
+    def _compile(self, which: str, training: bool, outputs: str, heads: int, room: int) -> _Plan:
         core = self.core.in_training(True) if training else self.core
-        results = [core.result(name, input(0)) for name in outputs.split(",")]
+        routing = [sized(input(k, 3), [None, heads, None]) for k in (1, 2)] if heads else []
+
+        def result(name: str) -> Any:
+            return core.routed_output(input(0), *routing) if routing and name == "y" else core.result(name, input(0))
+
+        results = [result(name) for name in outputs.split(",")]
         if which == "forward":
             return _Plan(compile(results, room), room)
-        return _Plan(CompiledGradients(core.compile_gradients(room, results)), room)
+        return _Plan(CompiledGradients(core.compile_gradients(room, results, [])), room)
 
-    def shapes(self, outputs: str) -> list[tuple[int, ...]]:
+    def shapes(self, outputs: str, heads: int) -> list[tuple[int, ...]]:
         """Those of results without the axes of tokens."""
-        if outputs not in self._shapes:
-            made = self._compile("forward", False, outputs, 1).run
-            self._shapes[outputs] = [made.output_shape(i) for i in range(outputs.count(",") + 1)]
-        return self._shapes[outputs]
+        key = outputs, heads
+        if key not in self._shapes:
+            made = self._compile("forward", False, outputs, heads, 1).run
+            self._shapes[key] = [made.output_shape(i) for i in range(outputs.count(",") + 1)]
+        return self._shapes[key]
 
-    def run(self, which: str, weights: Weights, call: Call, x: Tensor, *dy: Tensor) -> Any:
-        """Runs the "forward" pass, which returns a tuple of results, or both, "gradients"."""
+    def run(self, which: str, weights: Weights, call: Call, arguments: Sequence[Tensor], dy: Sequence[Tensor] = ()) -> Any:
+        """Runs the "forward" pass, which returns a tuple of results, or both, "gradients". Arguments are x, and a routing or none."""
         training, keep, outputs = call
+        x, *routing = arguments
         tokens = x[..., :1].numel()
-        key = which, training and self.has_statistics, outputs
+        key = which, training and self.has_statistics, outputs, _heads(routing)
         with self._lock:
             self.read(weights)
             plan = self._plans.get(key)
@@ -198,7 +206,7 @@ class Runner:
                 plan.run.refresh()
                 plan.is_stale = False
             plan.run.keep(keep or None)
-            return plan.run(x) if which == "forward" else plan.run.in_order(x, dy)
+            return plan.run(*arguments) if which == "forward" else plan.run.in_order(arguments, dy)
 
     def update_statistics(self, x: Tensor, weights: Weights, momentum: float) -> None:
         with self._lock:
@@ -213,13 +221,25 @@ def runner_of(handle: int) -> Runner:
     return _runners[int(handle)]  # PyTorch 2.7 compiles a second module with a number that is not known yet
 
 
+def _heads(routing: Sequence[Tensor]) -> int:
+    return routing[0].shape[-2] if routing else 0
+
+
 @torch.library.custom_op("fmoe::layer", mutates_args=(), device_types="cpu")
 def layer(
-    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int, outputs: str
+    x: Tensor,
+    routing: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    statistics: Sequence[Tensor],
+    handle: int,
+    training: bool,
+    keep: int,
+    outputs: str,
 ) -> list[Tensor]:
     """Results of x, whose names are joined by commas. `keep` is the K of this call, or 0 for that of the layer."""
     given = weights, statistics
-    made = runner_of(handle).at(given).run("forward", given, (training, keep, outputs), x.detach())
+    arguments = [a.detach() for a in (x, *routing)]
+    made = runner_of(handle).at(given).run("forward", given, (training, keep, outputs), arguments)
     return [y.to(type) for y, type in zip(made, _types(outputs, x))]
 
 
@@ -264,17 +284,8 @@ _TO_CPU = {
 
 @layer.register_fake
 def _(
-    x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, training: bool, keep: int, outputs: str
-) -> list[Tensor]:
-    expects_place(x, weights, statistics)
-    shapes = runner_of(handle).shapes(outputs)
-    return [x.new_empty((*x.shape[:-1], *shape), dtype=type) for shape, type in zip(shapes, _types(outputs, x))]
-
-
-@torch.library.custom_op("fmoe::layer_gradients", mutates_args=(), device_types="cpu")
-def layer_gradients(
-    dy: Sequence[Tensor],
     x: Tensor,
+    routing: Sequence[Tensor],
     weights: Sequence[Tensor],
     statistics: Sequence[Tensor],
     handle: int,
@@ -282,19 +293,45 @@ def layer_gradients(
     keep: int,
     outputs: str,
 ) -> list[Tensor]:
-    """The gradients with respect to x and to each weight. Without statistics those of the last call count."""
+    expects_place(x, weights, statistics)
+    shapes = runner_of(handle).shapes(outputs, _heads(routing))
+    return [x.new_empty((*x.shape[:-1], *shape), dtype=type) for shape, type in zip(shapes, _types(outputs, x))]
+
+
+@torch.library.custom_op("fmoe::layer_gradients", mutates_args=(), device_types="cpu")
+def layer_gradients(
+    dy: Sequence[Tensor],
+    x: Tensor,
+    routing: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    statistics: Sequence[Tensor],
+    handle: int,
+    training: bool,
+    keep: int,
+    outputs: str,
+) -> list[Tensor]:
+    """The gradients with respect to x, a routing and each weight. Without statistics those of the last call count."""
     given = weights, statistics
     runner = runner_of(handle).at(given)
-    _, dx, made = runner.run("gradients", given, (training, keep, outputs), x.detach(), *(d.detach() for d in dy))
-    return [dx.to(x.dtype), *(w.as_file(g).to(given.dtype) for (w, given), g in zip(runner.pairs(weights, ()), made))]
+    arguments = [a.detach() for a in (x, *routing)]
+    _, dx, made = runner.run("gradients", given, (training, keep, outputs), arguments, [d.detach() for d in dy])
+    of_arguments = [d.to(a.dtype) for d, a in zip(dx, arguments)]
+    return [*of_arguments, *(w.as_file(g).to(given.dtype) for (w, given), g in zip(runner.pairs(weights, ()), made))]
 
 
 @layer_gradients.register_fake
 def _(
-    dy: Sequence[Tensor], x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle: int, *more: Any
+    dy: Sequence[Tensor],
+    x: Tensor,
+    routing: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    statistics: Sequence[Tensor],
+    handle: int,
+    *more: Any,
 ) -> list[Tensor]:
     pairs = runner_of(handle).pairs(weights, ())
-    return [x.new_empty(x.shape), *(w.as_file(given.new_empty(w.held.shape)) for w, given in pairs)]
+    of_weights = [w.as_file(given.new_empty(w.held.shape)) for w, given in pairs]
+    return [*(a.new_empty(a.shape) for a in (x, *routing)), *of_weights]
 
 
 @torch.library.custom_op("fmoe::update_statistics", mutates_args=("statistics",), device_types="cpu")
@@ -312,23 +349,24 @@ def _(x: Tensor, weights: Sequence[Tensor], statistics: Sequence[Tensor], handle
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
-    x, weights, statistics, *ctx.call = inputs
+    x, routing, weights, statistics, *ctx.call = inputs
     ctx.runner = runner_of(ctx.call[0])  # it lives as long as the graph
-    ctx.counts = len(weights), len(statistics)
+    ctx.counts = len(routing), len(weights), len(statistics)
     ctx.shapes = [y.shape for y in output]
     # Both passes in training take the statistics of the tokens, and the running ones move between them.
-    ctx.save_for_backward(x, *weights, *([] if ctx.call[1] else statistics))
+    ctx.save_for_backward(x, *routing, *weights, *([] if ctx.call[1] else statistics))
 
 
 def _backward(ctx: Any, dy: list[Tensor | None]) -> tuple[Any, ...]:
-    trained, others = ctx.counts
-    x, *given = ctx.saved_tensors
+    routed, trained, others = ctx.counts
+    x, *saved = ctx.saved_tensors
+    routing, weights, statistics = saved[:routed], saved[routed : routed + trained], saved[routed + trained :]
     *call, outputs = ctx.call
     names = outputs.split(",")
     each = [x.new_zeros(shape) if d is None else d for d, shape, name in zip(dy, ctx.shapes, names) if _has_gradients(name)]
     of = ",".join(filter(_has_gradients, names))
-    dx, *made = layer_gradients(each, x, given[:trained], given[trained:], *call, of)
-    return dx, made, [None] * others, None, None, None, None
+    dx, *made = layer_gradients(each, x, routing, weights, statistics, *call, of)
+    return dx, made[:routed], made[routed:], [None] * others, None, None, None, None
 
 
 def _after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
