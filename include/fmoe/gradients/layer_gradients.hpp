@@ -164,7 +164,7 @@ class compiled_gradients {
                     "one for each result");
       const auto to_read = given::to_read(dy);
       const auto to_write = outputs::to_write(y);
-      const std::array to_x{detail::view_of(x)}, to_dx{detail::view_of(dx)};
+      const std::array<detail::array_view, 1> to_x{detail::view_of(x)}, to_dx{detail::view_of(dx)};
       passes_->run().call({to_x, to_read, to_write, to_dx}, accumulates);
     }
   }
