@@ -35,6 +35,16 @@ inline selected<T> kept(const rows_of<T>& selection, extent token, extent row,
   return top_k_result<T, Arch>(state<T, Arch>(selection, token, row, keep), keep);
 }
 
+// One of the rows of a token's selection, which keeps the places of another, without its values.
+template <class T, class Arch>
+inline top_k_state<T, Arch> same_places(const rows_of<T>& selection, extent token, extent row,
+                                        extent keep, const selected<T>& from) noexcept {
+  const top_k_state<T, Arch> made(state<T, Arch>(selection, token, row, keep), keep);
+  made.count = static_cast<std::uint32_t>(from.count);
+  std::copy_n(from.indices, from.count, made.indices);
+  return made;
+}
+
 // The entries of the selection after a token's row, if they select from the same table.
 template <class T, class Arch, class Step>
 inline selected<T> next_kept(const rows_of<T>& selection, const Step& s, const frame<T>& f,
@@ -100,9 +110,7 @@ inline void run(const sample_step& s, const operands<T, Arch>& in, const frame<T
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
       const selected<T> from = kept<T, Arch>(selection, t, r, s.keep);
-      const top_k_state<T, Arch> made(state<T, Arch>(c, t, r, s.keep), s.keep);
-      made.count = static_cast<std::uint32_t>(from.count);
-      std::copy_n(from.indices, from.count, made.indices);
+      const top_k_state<T, Arch> made = same_places<T, Arch>(c, t, r, s.keep, from);
       table.as->sample(x.data + t * x.stride, table.numbers, r * s.table_row, s.K, from,
                        next_kept<T, Arch>(selection, s, f, t, r), made.values);
       in.finish(s.epilogues, f, made.values, 0, t, 1, 0, from.count);
@@ -220,9 +228,7 @@ inline void run(const weigh_step& s, const operands<T, Arch>& in, const frame<T>
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
       const selected<T> from = kept<T, Arch>(selection, t, r, s.keep);
-      const top_k_state<T, Arch> made(state<T, Arch>(c, t, r, s.keep), s.keep);
-      made.count = static_cast<std::uint32_t>(from.count);
-      std::copy_n(from.indices, from.count, made.indices);
+      const top_k_state<T, Arch> made = same_places<T, Arch>(c, t, r, s.keep, from);
       std::copy_n(a.data + t * a.stride + r * s.keep, from.count, made.values);
     }
 }
@@ -234,9 +240,7 @@ inline void run(const reweigh_step& s, const operands<T, Arch>& in, const frame<
   for (extent t = 0; t < f.count; ++t)
     for (extent r = 0; r < s.rows; ++r) {
       const selected<T> from = kept<T, Arch>(selection, t, r, s.keep);
-      const top_k_state<T, Arch> made(state<T, Arch>(c, t, r, s.keep), s.keep);
-      made.count = static_cast<std::uint32_t>(from.count);
-      std::copy_n(from.indices, from.count, made.indices);
+      const top_k_state<T, Arch> made = same_places<T, Arch>(c, t, r, s.keep, from);
       std::copy_n(from.values, from.count, made.values);
       weigh<T, Arch>(made, s.weights, scores.data + t * scores.stride + r * s.columns, s.columns,
                      s.keeps_zeros);
