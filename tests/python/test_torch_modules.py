@@ -39,6 +39,11 @@ def filled(module):
     return module
 
 
+def read_parameters(m):
+    """Those that the module reads: as the authors', an MxD and a transcoder have a b_dec that is none of them."""
+    return {name: p for name, p in m.named_parameters() if name != "b_dec" or not hasattr(m, "b_dec_out")}
+
+
 def kept(scores, k):
     top = torch.topk(scores, k)
     return torch.zeros_like(scores).scatter(-1, top.indices, top.values)
@@ -135,6 +140,36 @@ def aoe(m, x):
     return torch.einsum("tn,tnw,nwd->td", a, hidden, w2) + m.experts.bias
 
 
+def moe(m, x):
+    a = torch.softmax((x @ m.router).masked_fill(kept((x @ m.router).exp(), 2) == 0, -torch.inf), -1)
+    hidden = F.silu(torch.einsum("td,ndw->tnw", x, m.W_g)) * torch.einsum("td,ndw->tnw", x, m.W_p)
+    shared = (F.silu(x @ m.shared.W_g) * (x @ m.shared.W_p)) @ m.shared.W_o
+    return torch.einsum("tn,tnw,nwd->td", a, hidden, m.W_o) + shared
+
+
+def moe_ungated(m, x):
+    a = kept((x @ m.router).softmax(-1), 2)
+    return torch.einsum("tn,tnw,nwd->td", a, F.gelu(torch.einsum("td,ndw->tnw", x, m.W_g)), m.W_o)
+
+
+def peer(m, x):
+    q = (x @ getattr(m.to_queries, "0").weight.T).unflatten(-1, (2, 3, 5))
+    s = torch.einsum("tphd,hkpd->tphk", q, m.keys)
+    sums = (s[:, 0, :, :, None] + s[:, 1, :, None, :]).flatten(-2)  # of all 16 pairs: 3 candidates have the 2 best
+    top = sums.topk(2, -1)
+    down, up = (e.weight[top.indices] for e in (m.weight_down_embed, m.weight_up_embed))
+    return torch.einsum("thk,thkd->td", F.gelu(torch.einsum("td,thkd->thk", x, down)) * top.values.softmax(-1), up)
+
+
+def sae(m, x):
+    return kept(torch.relu((x - m.b_dec) @ m.W_enc + m.b_enc), 5) @ m.W_dec + m.b_dec
+
+
+def tucker(m, x):
+    f, a, b = m.MuMoE.factors._parameters, gate(m, 0, x), gate(m, 1, x)
+    return torch.einsum("tn,np,tm,mq,ti,ir,os,pqrs->to", a, f["0"], b, f["1"], one_appended(x), f["2"], f["3"], m.MuMoE.core)
+
+
 CP = dict(MuMoE_layer="cp", input_dim=10, output_dim=7, expert_dims=[6, 4], ranks=5, act="softmax", hierarchy=2)
 TR = dict(
     MuMoE_layer="tr", input_dim=10, output_dim=8, expert_dims=[6], ranks=[[3, 0, 2], [2, 0, 4], [4, 0, 3]], second_dim=7,
@@ -151,6 +186,11 @@ KINDS = {
     "monet_hd": (lambda: ft.Monet(**MONET, moe_decompose="horizontal"), monet_hd),
     "monet_vd": (lambda: ft.Monet(**MONET), monet_vd),
     "aoe": (lambda: ft.AoE(10, 11, 6, 3, moe_top_k=2), aoe),
+    "moe": (lambda: ft.MoE(10, 11, 6, 2, shared_size=4), moe),
+    "moe_ungated": (lambda: ft.MoE(10, 11, 6, 2, gated=False, activation="gelu", weights="released"), moe_ungated),
+    "peer": (lambda: ft.PEER(10, heads=3, num_experts=16, num_experts_per_head=2, product_key_topk=3), peer),
+    "sae": (lambda: ft.SAE(10, 30, topk=5), sae),
+    "tucker": (lambda: ft.TuckerMuMoE(10, 7, [6, 4], [3, 2, 5, 4], act="softmax"), tucker),
 }
 
 
@@ -164,7 +204,7 @@ def test_both_passes_are_those_of_plain_torch(kind, training):
     y = m(x)
     dy = torch.randn_like(y)
     assert y.shape == wanted.shape and off(y, wanted) < 1e-5
-    named = {name: p for name, p in m.named_parameters() if name != "b_dec"}
+    named = read_parameters(m)
     operands = [x, *named.values()]
     for name, made, right in zip(["x", *named], torch.autograd.grad(y, operands, dy), torch.autograd.grad(wanted, operands, dy)):
         assert off(made, right) < 2e-5, name
@@ -205,7 +245,7 @@ def test_what_a_module_shows_has_gradients(kind, training):
     for name, a, b in zip(functions, shown, wanted):
         assert off(a, b) < 1e-5, name
     weights = [torch.randn_like(a) for a in wanted]
-    operands = [x, *(p for name, p in m.named_parameters() if name != "b_dec")]
+    operands = [x, *read_parameters(m).values()]
 
     def gradients(results):
         return torch.autograd.grad(sum((a * w).sum() for a, w in zip(results, weights)), operands, allow_unused=True, retain_graph=True)

@@ -10,6 +10,7 @@
 from . import losses
 from ._authors import from_torch
 from ._functions import Function, function
+from ._mixtures import PEER, SAE, MoE, TuckerMuMoE
 from ._modules import AoE, Layer, MuMoE, MxD, Transcoder, load
 from ._monet import Monet, MonetExperts, MonetRouter
 
@@ -17,12 +18,16 @@ __all__ = [
     "AoE",
     "Function",
     "Layer",
+    "MoE",
     "Monet",
     "MonetExperts",
     "MonetRouter",
     "MuMoE",
     "MxD",
+    "PEER",
+    "SAE",
     "Transcoder",
+    "TuckerMuMoE",
     "from_torch",
     "function",
     "load",

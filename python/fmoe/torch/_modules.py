@@ -216,7 +216,7 @@ class Made(Layer):
             self.to("meta")
 
 
-def _uniform(shape: Sequence[int], inputs: int) -> Tensor:
+def uniform(shape: Sequence[int], inputs: int) -> Tensor:
     """As torch.nn.Linear begins: uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs)."""
     return torch.empty(*shape).uniform_(-1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
@@ -233,7 +233,7 @@ class _Sparse(Made):
     ) -> None:
         """`others` are the decoder W_dec, and what only some forms have."""
         arrays = {
-            "W_enc": _uniform((d_in, d_sae), d_in),
+            "W_enc": uniform((d_in, d_sae), d_in),
             "b_enc": torch.zeros(d_sae),
             "b_dec_out": torch.zeros(d_out),
             **others,
@@ -265,13 +265,13 @@ class MxD(_Sparse):
     ) -> None:
         d_out = d_out or d_in
         others = {
-            "gate": _uniform((n_experts, d_in), d_in),
+            "gate": uniform((n_experts, d_in), d_in),
             "gate_bias": torch.zeros(n_experts),
-            "W_cond": _uniform((d_out, n_experts), n_experts),
+            "W_cond": uniform((d_out, n_experts), n_experts),
             "W_dec": torch.zeros(d_sae, d_out),
         }
         if use_glu:
-            others |= {"W_glu.weight": _uniform((d_sae, d_in), d_in), "W_glu.bias": _uniform((d_sae,), d_in)}
+            others |= {"W_glu.weight": uniform((d_sae, d_in), d_in), "W_glu.bias": uniform((d_sae,), d_in)}
         super().__init__(d_in, d_sae, d_out, topk, mlp_activation_fn, use_skip, **others)
 
 
@@ -289,7 +289,7 @@ class Transcoder(_Sparse):
         use_skip: bool = False,
     ) -> None:
         d_out = d_out or d_in
-        decoder = torch.zeros(d_sae, d_out) if use_skip else _uniform((d_sae, d_out), d_sae)
+        decoder = torch.zeros(d_sae, d_out) if use_skip else uniform((d_sae, d_out), d_sae)
         super().__init__(d_in, d_sae, d_out, topk, mlp_activation_fn, use_skip, W_dec=decoder)
 
 
@@ -321,16 +321,16 @@ class MuMoE(Made):
         if normalization not in ("bn", "ln", None):
             raise ValueError(f'normalization is "bn", "ln" or None, and not {normalization}')
         factors = _cp_factors if kind == "cp" else _tr_factors
-        arrays = _numbered("projs", [torch.zeros(input_dim, n) for n in expert_dims])
+        arrays = numbered("projs", [torch.zeros(input_dim, n) for n in expert_dims])
         if normalization == "bn":
             for e, n in enumerate(expert_dims):
                 arrays |= {f"bn.{e}.running_mean": torch.zeros(n), f"bn.{e}.running_var": torch.ones(n)}
         if apply_ln:
             arrays |= {"input_ln.weight": torch.ones(input_dim), "input_ln.bias": torch.zeros(input_dim)}
         bias = int(use_bias)
-        arrays |= _numbered("MuMoE.factors", factors(expert_dims, input_dim, bias, output_dim, ranks))
+        arrays |= numbered("MuMoE.factors", factors(expert_dims, input_dim, bias, output_dim, ranks))
         if second_dim > 0:
-            arrays |= _numbered("MuMoE2.factors", factors(expert_dims, output_dim, bias, second_dim, ranks))
+            arrays |= numbered("MuMoE2.factors", factors(expert_dims, output_dim, bias, second_dim, ranks))
         norm = {"bn": "batch", "ln": "layer", None: "none"}[normalization]
         super().__init__(arrays, {"activation": activation_name(act), "norm": norm})
 
@@ -338,14 +338,14 @@ class MuMoE(Made):
         return super().forward(x.unsqueeze(1) if x.dim() == 2 else x, outputs)
 
 
-def _numbered(name: str, parts: Sequence[Tensor]) -> dict[str, Tensor]:
+def numbered(name: str, parts: Sequence[Tensor]) -> dict[str, Tensor]:
     return {f"{name}.{i}": part for i, part in enumerate(parts)}
 
 
 def _cp_factors(experts: Sequence[int], inputs: int, bias: int, outputs: int, rank: int) -> list[Tensor]:
     first = torch.randn(experts[0], rank) + 1
     others = [torch.ones(n, rank) for n in experts[1:]]
-    return [first, *others, _uniform((inputs + bias, rank), inputs), _uniform((outputs, rank), rank)]
+    return [first, *others, uniform((inputs + bias, rank), inputs), uniform((outputs, rank), rank)]
 
 
 def _tr_factors(experts: Sequence[int], inputs: int, bias: int, outputs: int, cores: Sequence[Sequence[int]]) -> list[Tensor]:
@@ -354,8 +354,8 @@ def _tr_factors(experts: Sequence[int], inputs: int, bias: int, outputs: int, co
     for e, (n, (left, right)) in enumerate(zip(experts, of_experts, strict=True)):
         diagonals = 1 + (torch.randn(n, left, right) if e == 0 else torch.zeros(n, left, right))
         made.append((torch.eye(left, right) * diagonals).transpose(0, 1).contiguous())
-    made.append(_uniform((of_input[0], inputs + bias, of_input[1]), inputs))
-    made.append(_uniform((of_output[0], outputs, of_output[1]), of_output[0] * of_output[1]))
+    made.append(uniform((of_input[0], inputs + bias, of_input[1]), inputs))
+    made.append(uniform((of_output[0], outputs, of_output[1]), of_output[0] * of_output[1]))
     return made
 
 
