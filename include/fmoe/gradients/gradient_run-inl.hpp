@@ -7,6 +7,7 @@
 
 #include <fmoe/base/vector.hpp>
 #include <fmoe/gradients/gradient_run.hpp>
+#include <fmoe/ir/algebra.hpp>
 
 namespace fmoe::detail {
 

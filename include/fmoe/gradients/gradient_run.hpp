@@ -13,6 +13,7 @@
 
 #include <fmoe/arrays/released.hpp>
 #include <fmoe/base/vector.hpp>
+#include <fmoe/expr/expression.hpp>
 #include <fmoe/gradients/differentiate.hpp>
 #include <fmoe/gradients/sparse_gradient.hpp>
 #include <fmoe/run/call_check.hpp>
