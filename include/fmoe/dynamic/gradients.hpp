@@ -178,9 +178,10 @@ compiled_gradients<Level> compile_gradients(const layer& l, const std::vector<ex
 template <class Level = cpu::native>
 compiled_gradients<Level> compile_gradients(const layer& l, std::size_t tokens,
                                             const compile_options& options = {}) {
-  detail::expects<value_error>(!l.needs_routing(),
-                               "[gradients] the layer has no router, and x alone does not tell "
-                               "its routing: pass the result that it makes of x and of input(1, 3) and input(2, 3)");
+  detail::expects<value_error>(
+      !l.needs_routing(),
+      "[gradients] the layer has no router, and x alone does not tell "
+      "its routing: pass the result that it makes of x and of input(1, 3) and input(2, 3)");
   return {l, {l(input(0))}, {}, tokens, options};
 }
 

@@ -29,10 +29,9 @@
 
 namespace fmoe::ir {
 
-using node_kind =
-    variant<leaf_node, einsum_node, map_node, join_node, row_function_node, row_norm_node,
-            select_node, kept_node, append_node, concat_node, slice_node, unpair_node, mask_node,
-            stop_gradient_node>;
+using node_kind = variant<leaf_node, einsum_node, map_node, join_node, row_function_node,
+                          row_norm_node, select_node, kept_node, append_node, concat_node,
+                          slice_node, unpair_node, mask_node, stop_gradient_node>;
 
 }  // namespace fmoe::ir
 
