@@ -251,10 +251,8 @@ auto compile_gradients(const Layer& layer, std::size_t tokens, const Slope& slop
 //   step(x, dy, y, dx);
 //   const auto& d = step.gradients().decoder;
 //
-// A layer that returns several results has a gradient of all of them together:
-//
-//   auto both = compile_gradients(with_coefficients, 1024);
-//   both(x, std::tie(dy, da), std::tie(y, a), dx);
+// A layer that returns several results has gradients of all of them together, and its step takes
+// tuples: step(x, std::tie(dy, da), std::tie(y, a), dx).
 template <class Level = cpu::native, detail::has_released_names Layer>
 auto compile_gradients(const Layer& layer, std::size_t tokens,
                        const compile_options& options = {}) {
