@@ -223,7 +223,8 @@ void check_training(Layer typed, const Rule& rule) {
     const detail::any_tensor w = found->parameter.value();
     CHECK(std::memcmp(w.elements->data(), p.value.elements->data(), w.numbers().bytes()) == 0);
   }
-  gradients.push_back({"W_other", gradients[0].second});
+  gradients.push_back({"W_other", {}});  // holds nothing
+  CHECK(global_norm(gradients) == Approx(1));
   CHECK_THROWS_WITH(optimizer(layer, gradients),
                     "[optimizer] the layer trains no parameter W_other");
   gradients.resize(1);
