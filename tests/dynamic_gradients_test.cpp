@@ -190,6 +190,73 @@ TEST_CASE("what a selection keeps is a result of its layer", "[dynamic]") {
   CHECK(kept_entries > 0);
 }
 
+// Trains a layer twice, as its type and as a layer known at run time, by five clipped steps of a
+// rule, and compares the bits of the weights.
+template <class Layer, class Rule>
+void check_training(Layer typed, const Rule& rule) {
+  const dynamic::layer layer{typed};
+  auto step = dynamic::compile_gradients(layer, tokens);
+  auto typed_step = compile_gradients(typed, tokens);
+  Rule optimizer = rule, typed_optimizer = rule;
+  results r(step);
+  std::vector<std::pair<std::string, dynamic::tensor>> gradients;
+  for (extent k = 0; k < r.gradients.size(); ++k)
+    gradients.emplace_back(step.parameters()[k].name, r.gradients[k]);
+  tensor<float, 2> y({tokens, outputs}), dx({tokens, inputs});
+  for (int t = 0; t < 5; ++t) {
+    step(r.arrays());
+    typed_step(x, dy, y, dx);
+    REQUIRE(global_norm(gradients) > 1);
+    CHECK(clip_norm(1.0, gradients) == clip_norm(1.0, typed_step.gradients()));
+    CHECK(global_norm(gradients) == Approx(1));
+    optimizer(layer, gradients);
+    typed_optimizer(typed, typed_step.gradients());
+    step.refresh();
+    typed_step.refresh();
+  }
+  const auto trained = detail::trained_parameters(detail::released_parameters(typed));
+  for (const auto& p : layer.parameters()) {
+    const auto found = std::ranges::find_if(
+        trained, [&](const detail::released_parameter& w) { return w.name.name == p.name; });
+    CHECK(p.trained == (found != trained.end()));
+    if (!p.trained) continue;
+    const detail::any_tensor w = found->parameter.value();
+    CHECK(std::memcmp(w.elements->data(), p.value.elements->data(), w.numbers().bytes()) == 0);
+  }
+  gradients.push_back({"W_other", {}});  // holds nothing
+  CHECK(global_norm(gradients) == Approx(1));
+  CHECK_THROWS_WITH(optimizer(layer, gradients),
+                    "[optimizer] the layer trains no parameter W_other");
+  gradients.resize(1);
+  CHECK_THROWS_AS(optimizer(layer, gradients), value_error);
+  CHECK(optimizer.steps() == 5);
+}
+
+TEST_CASE("optimizers train a layer known at run time to the bits of a typed one", "[dynamic]") {
+  check_training(decoders(), adamw({.rate = 0.1}));
+  check_training(decoders(), sgd({.rate = 0.1, .momentum = 0.9}));
+  mxd<bf16> narrow;
+  io::fill_part(io::released_layer(narrow), io::arrays_of(decoders(), "mxd", {}),
+                {.narrow = io::narrow});
+  narrow.active = 3;
+  check_training(narrow, adam({.rate = 0.1}));
+}
+
+TEST_CASE("statistics of a layer known at run time are not trained", "[dynamic]") {
+  const dynamic::layer layer{normalised()};
+  std::vector<std::pair<std::string, dynamic::tensor>> gradients;
+  for (const auto& p : layer.parameters())
+    if (p.trained) gradients.emplace_back(p.name, p.value);
+  REQUIRE(gradients.size() < layer.parameters().size());
+  sgd({.rate = 1})(layer, gradients);  // w - w
+  for (const auto& p : layer.parameters()) {
+    const auto* const w = static_cast<const float*>(p.value.elements->data());
+    CHECK(p.trained == (w[0] == 0));
+    if (!p.trained) gradients.emplace_back(p.name, p.value);
+  }
+  CHECK_THROWS_AS(sgd()(layer, gradients), value_error);
+}
+
 TEST_CASE("weights of 8 bits have the gradients of the numbers that they stand for", "[dynamic]") {
   for (const dtype type : {dtype::q8, dtype::q8c}) {
     const dynamic::layer small = dynamic::layer(decoders()).quantize(type);

@@ -61,6 +61,7 @@ from ._expressions import (
 from ._files import File, read, write
 from ._gradients import CompiledGradients, Gradients
 from ._layers import Layer, from_arrays, from_torch, load, load_mixture
+from ._optimizers import SGD, Adam, AdamW, clip_norm
 
 for _error in (DomainError, FileError, ShapeError):
     _error.__module__ = "fmoe"
@@ -68,12 +69,15 @@ for _error in (DomainError, FileError, ShapeError):
 __all__ = [
     "__version__",
     "abs",
+    "Adam",
+    "AdamW",
     "all_except",
     "append_one",
     "best_groups",
     "bounded_softmax",
     "clamp",
     "clamped_rms_norm",
+    "clip_norm",
     "compile",
     "CompiledGradients",
     "concat",
@@ -119,6 +123,7 @@ __all__ = [
     "relu",
     "repeat",
     "rms_norm",
+    "SGD",
     "ShapeError",
     "sigmoid",
     "silu",

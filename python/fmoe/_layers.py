@@ -93,7 +93,8 @@ class Layer:
         """What a file of the layer holds, by the names of the authors' code, as a state_dict has them; bfloat16 is widened."""
         return self._core.arrays()
 
-    def weights(self) -> dict[str, numpy.ndarray]:
+    @property
+    def parameters(self) -> dict[str, numpy.ndarray]:
         """The weights where they lie, by the names that arrays() has: what you write to them, the layer has.
 
         Later calls of the layer plan and read them anew; what compile and compile_gradients made reads them at its refresh(). Where

@@ -10,6 +10,9 @@
 
 #include <fmoe/dynamic/gradients.hpp>
 #include <fmoe/dynamic/load.hpp>
+#include <fmoe/optimizers/adam.hpp>
+#include <fmoe/optimizers/clip.hpp>
+#include <fmoe/optimizers/sgd.hpp>
 
 #include "arrays.hpp"
 #include "lock.hpp"
@@ -89,6 +92,65 @@ void bind_gradients(nb::module_& m) {
       .def("refresh", [](gradients& g) { without_lock([&] { g.refresh(); }); });
 }
 
+// Arrays by the names of files, with axes in the layer's order.
+using named_arrays = std::vector<std::pair<std::string, nb::object>>;
+std::vector<std::pair<std::string, dynamic::tensor>> tensors_of(const named_arrays& arrays) {
+  std::vector<std::pair<std::string, dynamic::tensor>> tensors;
+  for (const auto& [name, a] : arrays) tensors.emplace_back(name, tensor_of(imported(a)));
+  return tensors;
+}
+
+// Binds an optimizer and pairs of the name and the place of a setting.
+template <class Rule>
+void bind_optimizer(nb::module_& m, const char* name, const auto&... settings) {
+  nb::class_<Rule> rule(m, name);
+  rule.def(nb::init<>())
+      .def_prop_ro("steps", &Rule::steps)
+      .def(
+          "step",
+          [](Rule& r, const dynamic::layer& l, const named_arrays& arrays) {
+            const auto gradients = tensors_of(arrays);
+            without_lock([&] { r(l, gradients); });
+          },
+          "layer"_a, "gradients"_a)
+      .def(
+          "save_to",
+          [](const Rule& r, const std::string& file) { without_lock([&] { r.save(file); }); },
+          "file"_a)
+      .def(
+          "load_from",
+          [](Rule& r, const std::string& file) { without_lock([&] { r.load(file); }); }, "file"_a);
+  const auto bind = [&]<class Options, class T>(const char* of, T Options::* setting) {
+    rule.def_prop_rw(
+        of, [setting](const Rule& r) { return r.options.*setting; },
+        [setting](Rule& r, T value) { r.options.*setting = value; });
+  };
+  (bind(settings.first, settings.second), ...);
+}
+
+void bind_optimizers(nb::module_& m) {
+  using s = sgd_options;
+  bind_optimizer<sgd>(m, "SGD", std::pair("rate", &s::rate), std::pair("momentum", &s::momentum),
+                      std::pair("dampening", &s::dampening),
+                      std::pair("weight_decay", &s::weight_decay),
+                      std::pair("nesterov", &s::nesterov));
+  const auto bind_adam = [&]<class Rule, class Options>(const char* name, Rule*, Options*) {
+    bind_optimizer<Rule>(m, name, std::pair("rate", &Options::rate),
+                         std::pair("beta1", &Options::beta1), std::pair("beta2", &Options::beta2),
+                         std::pair("epsilon", &Options::epsilon),
+                         std::pair("weight_decay", &Options::weight_decay));
+  };
+  bind_adam("Adam", static_cast<adam*>(nullptr), static_cast<adam_options*>(nullptr));
+  bind_adam("AdamW", static_cast<adamw*>(nullptr), static_cast<adamw_options*>(nullptr));
+  m.def(
+      "clip_norm",
+      [](double limit, const named_arrays& arrays) {
+        auto gradients = tensors_of(arrays);
+        return without_lock([&] { return clip_norm(limit, gradients); });
+      },
+      "limit"_a, "gradients"_a, "Scales the arrays, whose rows follow each other, in place.");
+}
+
 }  // namespace
 
 void bind_layers(nb::module_& m) {
@@ -100,6 +162,7 @@ void bind_layers(nb::module_& m) {
       .def_ro("file_shape", &layer_parameter::file_shape)
       .def_ro("file_axes", &layer_parameter::file_axes,
               "The place of each axis of the value among those of the file, taken apart.")
+      .def_prop_ro("shape", [](const layer_parameter& p) { return p.value.shape; })
       .def_prop_ro("value", [](const layer_parameter& p) { return numpy_of(p.value); })
       .def(
           "lent",
@@ -159,9 +222,7 @@ void bind_layers(nb::module_& m) {
       .def(
           "with_arrays",
           [](const layer& l, const std::map<std::string, nb::object>& arrays) {
-            std::vector<std::pair<std::string, dynamic::tensor>> given;
-            for (const auto& [name, a] : arrays) given.emplace_back(name, tensor_of(imported(a)));
-            return l.with(given);
+            return l.with(tensors_of({arrays.begin(), arrays.end()}));
           },
           "arrays"_a)
       .def(
@@ -205,6 +266,7 @@ void bind_layers(nb::module_& m) {
           },
           "file"_a, "prefix"_a = "", "is_of_saelens"_a = false);
   bind_gradients(m);
+  bind_optimizers(m);
   m.def(
       "load",
       [](const std::string& file, const std::string& prefix, std::optional<std::size_t> active,

@@ -5,6 +5,7 @@
 
 #include <fmoe/dynamic.hpp>
 #include <fmoe/losses.hpp>
+#include <fmoe/optimizers.hpp>
 
 #include "../support/failures.hpp"
 
@@ -166,6 +167,12 @@ step.refresh();
 [] { step_with([](auto& a) { a[5].strides = {1, a[5].shape[0]}; }); }},
 {R"([gradients] the gradient of W_dec overlaps the gradient of W_cond)", "Two results would be written to one place.", "Pass an array for each.",
 [] { step_with([](auto& a) { a[6].data = a[7].data; }); }},
+{R"([optimizer] the layer trains no parameter W_other)", "A gradient has the name of no trained parameter: those of running statistics have none.", "Take the names of `parameters()` of the step that was compiled for this layer.",
+[] {
+  const dynamic::layer layer{small_mxd()};
+  const std::vector<std::pair<std::string, dynamic::tensor>> gradients{{"W_other", {dtype::float32, {1, 8}, std::make_shared<storage>(32)}}};
+  sgd()(layer, gradients);
+}},
 {R"([compile] there is no result)", "The list of expressions is empty.", "Pass at least one.",
 [] { dynamic::compile({}, 4); }},
 {R"([compile] an input has 4 rows, and calls have up to 9)", "An input meets an array with another number of rows than the calls shall have.", "Compile for that number of tokens, or make the array an input, too.",

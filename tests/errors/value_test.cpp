@@ -165,6 +165,14 @@ sgd({.nesterov = true})(layer, layer);
 mxd<> gradients = small_mxd();
 clip_norm(-1, gradients);
 }},
+{R"([clip_norm] the gradient of W_enc is bfloat16 and must be float32 or float64)",
+"Gradients of weights of 16 bits are float, and so is their norm.",
+"Pass a layer of float that holds the gradients.",
+[] {
+mxd<bf16> gradients;
+gradients.encoder = tensor<bf16, 2>({8, 16});
+clip_norm(1, gradients);
+}},
 {R"([update_statistics] the gate has no running statistics)",
 "There is no batch norm whose statistics could follow.",
 "Set the means to 0 and the variances to 1, as PyTorch starts.",

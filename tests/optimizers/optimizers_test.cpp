@@ -156,6 +156,22 @@ bool same_weights(const Layer& a, const Layer& b) {
   return true;
 }
 
+TEST_CASE("a momentum that is set after a step begins with the next gradient", "[optimizers]") {
+  mxd<> late = some_layer(), fresh = late;
+  const mxd<> gradients = late;
+  sgd plain({.rate = 0.1}), first({.rate = 0.1});
+  plain(late, gradients);
+  first(fresh, gradients);
+  plain.options.momentum = 0.9;
+  plain.options.dampening = 0.5;
+  sgd begun(plain.options);
+  for (int t = 0; t < 2; ++t) {
+    plain(late, gradients);
+    begun(fresh, gradients);
+  }
+  CHECK(same_weights(late, fresh));
+}
+
 TEST_CASE("statistics are not trained", "[optimizers]") {
   auto layer = golden_layer<cp_mumoe<1>>(cp);
   const auto before = layer;

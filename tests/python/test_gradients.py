@@ -35,7 +35,7 @@ def test_a_layer_is_trained_where_its_weights_lie(case):
     layer = fmoe.from_arrays(c.weights, metadata=c.settings)
     before, other = layer(c.x), fmoe.from_arrays(c.weights, metadata=c.settings)
     compiled, step, old = layer.compile(64), layer.compile_gradients(64), layer.arrays()
-    weights = layer.weights()
+    weights = layer.parameters
     assert weights.keys() == old.keys()
     for refused in (lambda: compiled(c.x), lambda: step(c.x, c.dy)):
         with pytest.raises(fmoe.DomainError, match="call refresh"):  # they may have been written already
@@ -46,7 +46,7 @@ def test_a_layer_is_trained_where_its_weights_lie(case):
         d = step(c.x, c.dy).parameters
         for name, g in d.items():
             weights[name] -= 0.01 * g.reshape(weights[name].shape)
-        trained = {name: w.reshape(old[name].shape) for name, w in layer.weights().items()}
+        trained = {name: w.reshape(old[name].shape) for name, w in layer.parameters.items()}
         now = fmoe.from_arrays(trained, metadata=c.settings)
         assert all((array == trained[name]).all() for name, array in layer.arrays().items())
         assert (layer(c.x) == now(c.x)).all() and (layer(c.x, out=np.empty_like(before)) == now(c.x)).all()
@@ -61,7 +61,7 @@ def test_a_layer_is_trained_where_its_weights_lie(case):
 def test_weights_of_16_bits_are_not_shown_where_they_lie():
     arrays = {name: np.ones(s, np.float32) for name, s in {"W_enc": (4, 6), "gate": (20, 4), "W_cond": (5, 20), "W_dec": (6, 5)}.items()}
     with pytest.raises(TypeError, match="q8, which numpy cannot show where it lies"):
-        fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"}).quantize("q8").weights()
+        fmoe.from_arrays(arrays, active=4, metadata={"activation": "gelu"}).quantize("q8").parameters
 
 
 def test_a_step_follows_the_weights_and_k():

@@ -173,7 +173,7 @@ def test_weights_of_a_mapped_file_are_written_in_a_copy(tmp_path):
     wanted = own(x)
     assert (mapped(x) == wanted).all()
     for layer in (mapped, own):
-        next(iter(layer.weights().values()))[...] *= 2
+        next(iter(layer.parameters.values()))[...] *= 2
     assert (mapped(x) == own(x)).all() and not (own(x) == wanted).all()
     assert file.read_bytes() == before
     with pytest.raises(TypeError, match="mapped is True or False"):
@@ -382,7 +382,7 @@ def test_out_of_a_layer_in_double_and_of_written_weights(minilm, rows):
     out = np.empty((3, 384))
     assert minilm(x.astype(float), out=out) is out and (out == minilm(x.astype(float))).all()
     written, out = copy.copy(minilm), np.empty((3, 384), np.float32)
-    written.weights()["b_dec_out"] += 1
+    written.parameters["b_dec_out"] += 1
     assert written(x, out=out) is out and (out == written(x)).all() and off(out, minilm(x) + 1) < 1e-5
 
 
@@ -394,7 +394,7 @@ def test_another_k(minilm, rows):
     assert (few(x) == forward(x)).all() and not (few(x) == minilm(x)).all()
     assert few.settings["K"] == "8" and minilm.settings["K"] == "32"
     assert ((minilm.with_active(None).coefficients(x) > 0).sum(1) > 32).any()
-    few.weights()["b_dec_out"] += 1
+    few.parameters["b_dec_out"] += 1
     assert off(few(x), forward(x) + 1) < 1e-5 and (minilm.with_active(8)(x) == forward(x)).all()
     for k, sentence in ((0, "at least 1"), (4097, "K is 4097"), (-1, "k is -1"), (2.0, "a whole number")):
         with pytest.raises((TypeError, ValueError), match=sentence):
@@ -427,7 +427,7 @@ def test_layers_are_copied_and_pickled(minilm, rows):
     with pytest.raises(fmoe.DomainError, match="save the original layer"):
         pickle.dumps(edit)
     layer = fmoe.from_arrays(minilm.arrays(), metadata=minilm.settings)
-    weights = layer.weights()
+    weights = layer.parameters
     copies, edits = [copy.copy(layer), copy.deepcopy(layer)], [layer.ablated([4095]), copy.copy(layer.ablated([4095]))]
     before, edited = layer(x), edits[0](x)
     assert (edits[1](x) == edited).all()

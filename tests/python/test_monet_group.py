@@ -100,7 +100,7 @@ def test_the_forms_of_a_call(group, model):
     # A layer with a router does not ask it if a routing is given.
     swapped = output(group[0], 0, x[0], g[1], g[0])
     assert off(first(x[0], routing=routing[::-1]), swapped) < 1e-5 and off(first(x[0]), y[0]) < 1e-5
-    weights = layer.weights()
+    weights = layer.parameters
     weights["moe.b"] *= 2
     assert off(layer(x[2], routing=routing), y[2]) > 1e-2  # later calls read what was written
     with pytest.raises(TypeError, match="the two arrays g1 and g2"):
@@ -156,7 +156,7 @@ def test_gradients_of_a_layer_without_a_router(group, model):
     arrays, x, g, _ = group
     layer = fmoe.load(model, prefix(1))
     dy = np.random.default_rng(6).normal(size=(TOKENS, D)).astype(np.float32)
-    b = layer.weights()["moe.b"]
+    b = layer.parameters["moe.b"]
     made = fmoe.evaluate(fmoe.gradient(layer(fmoe.parameter(x[1]), routing=g), b, dy))
     assert off(made, np.einsum("tpi,tpj,td->jd", *g, dy)) < 1e-5
 

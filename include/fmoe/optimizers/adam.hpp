@@ -43,10 +43,13 @@ class adam_rule {
   }
 
   // Changes the weights of a layer by their gradients, a layer with the same names; those of
-  // weights of 16 bits are float. An optimizer belongs to one layer. Throws value_error for
-  // settings out of range, and value_error or shape_error for gradients or a state that do not fit,
-  // before a weight is changed. The bits are the same for any number of threads.
-  template <class Level = cpu::native, has_released_names Layer, has_released_names Gradients>
+  // weights of 16 bits are float. The gradients of a dynamic::layer are pairs of a name and a
+  // dynamic::tensor with the shape of `value` in parameters(). An optimizer belongs to one layer.
+  // Throws value_error for settings out of range, and value_error or shape_error for gradients or a
+  // state that do not fit, before a weight is changed. The bits are the same for any number of
+  // threads.
+  template <class Level = cpu::native, class Layer, class Gradients>
+    requires(trained_by<Layer, Gradients>)
   void operator()(Layer& layer, const Gradients& gradients) {
     check();
     const auto pairs = weight_gradients(layer, gradients);

@@ -20,9 +20,9 @@ struct sgd_options {
 // Stochastic gradient descent as torch.optim.SGD has it (Sutskever et al., On the importance of
 // initialization and momentum in deep learning, 2013, where the rate stands outside the average):
 //
-// g = gradient + weight_decay w;  b = momentum b + (1 - dampening) g, in the first step b = g;
-// w = w - rate b, with Nesterov's momentum w = w - rate (g + momentum b), without momentum
-// w = w - rate g.
+// g = gradient + weight_decay w;  b = momentum b + (1 - dampening) g, in the first step with
+// momentum b = g; w = w - rate b, with Nesterov's momentum w = w - rate (g + momentum b), without
+// momentum w = w - rate g.
 //
 // The state is b, and for weights of 16 bits a master in float, from which they are rounded after
 // each step. Parameters that `released` marks as statistics stay as they are.
@@ -40,16 +40,18 @@ class sgd {
   }
 
   // Changes the weights of a layer by their gradients, a layer with the same names; those of
-  // weights of 16 bits are float. An optimizer belongs to one layer. Throws value_error for
-  // settings out of range, and value_error or shape_error for gradients or a state that do not fit,
-  // before a weight is changed. The bits are the same for any number of threads.
-  template <class Level = cpu::native, detail::has_released_names Layer,
-            detail::has_released_names Gradients>
+  // weights of 16 bits are float. The gradients of a dynamic::layer are pairs of a name and a
+  // dynamic::tensor with the shape of `value` in parameters(). An optimizer belongs to one layer.
+  // Throws value_error for settings out of range, and value_error or shape_error for gradients or a
+  // state that do not fit, before a weight is changed. The bits are the same for any number of
+  // threads.
+  template <class Level = cpu::native, class Layer, class Gradients>
+    requires(detail::trained_by<Layer, Gradients>)
   void operator()(Layer& layer, const Gradients& gradients) {
     check();
     const auto pairs = detail::weight_gradients(layer, gradients);
     const cpu::sgd_numbers numbers{options.rate,         options.momentum, 1 - options.dampening,
-                                   options.weight_decay, options.nesterov, state_.steps() == 0};
+                                   options.weight_decay, options.nesterov, !state_.has_first()};
     const bool changes_all = options.momentum != 0 || options.weight_decay != 0;
     state_.step(
         pairs, options.momentum != 0, options.lazy || !changes_all,

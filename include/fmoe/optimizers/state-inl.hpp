@@ -20,16 +20,23 @@ inline any_tensor zeros_like(const any_tensor& t, dtype type) {
   return {type, t.shape, std::make_shared<storage>(element_count(t.shape) * size_of(type))};
 }
 
-FMOE_INLINE std::vector<weight_gradient> paired(const std::vector<released_parameter>& weights,
-                                                const std::vector<released_parameter>& gradients,
+FMOE_INLINE std::vector<named_tensor> named_tensors(const std::vector<released_parameter>& all) {
+  std::vector<named_tensor> named;
+  for (const released_parameter& p : all) named.emplace_back(p.name.name, p.parameter.value());
+  return named;
+}
+
+FMOE_INLINE std::vector<named_tensor> trained_tensors(const std::vector<released_parameter>& all) {
+  return named_tensors(trained_parameters(all));
+}
+
+FMOE_INLINE std::vector<weight_gradient> paired(const std::vector<named_tensor>& weights,
+                                                const std::vector<named_tensor>& gradients,
                                                 const std::vector<sparse_part>& sparse) {
   std::vector<weight_gradient> pairs;
-  for (const released_parameter& w : trained_parameters(weights)) {
-    const std::string& name = w.name.name;
-    const any_tensor value = w.parameter.value();
-    const auto same_name = [&](const released_parameter& g) { return g.name.name == name; };
-    const auto found = std::ranges::find_if(gradients, same_name);
-    const any_tensor gradient = found == gradients.end() ? any_tensor{} : found->parameter.value();
+  for (const auto& [name, value] : weights) {
+    const auto found = std::ranges::find(gradients, name, &named_tensor::first);
+    const any_tensor gradient = found == gradients.end() ? any_tensor{} : found->second;
     const auto rows = std::ranges::find(sparse, name, &sparse_part::name);
     const bool is_sparse = rows != sparse.end();
     expects<value_error>(!is_quantized_type(value.type), "[optimizer] ", name, " is ",
@@ -42,26 +49,32 @@ FMOE_INLINE std::vector<weight_gradient> paired(const std::vector<released_param
     expects<value_error>(type == trained_type(value.type), "[optimizer] the gradient of ", name,
                          " is ", name_of(type), " and must be ", name_of(trained_type(value.type)));
     if (!is_sparse) {
-      pairs.push_back({w, type, gradient.elements->data(), {}});
+      pairs.push_back({name, value, type, gradient.elements->data(), {}});
       continue;
     }
     const std::span<const extent> shape = rows->shape;
     const extent inner = element_count(shape.subspan(rows->axis + 1)),
                  width = element_count(shape.first(rows->axis)) * inner;
-    pairs.push_back({w, type, rows->values.elements,
+    pairs.push_back({name, value, type, rows->values.elements,
                      row_update{rows->rows, shape[rows->axis], width, inner, false}});
   }
   return pairs;
 }
 
-FMOE_INLINE void optimizer_state::make(const std::vector<weight_gradient>& pairs,
-                                       bool keeps_first) {
+FMOE_INLINE std::vector<weight_gradient> paired_by_name(
+    const std::vector<named_tensor>& weights, const std::vector<named_tensor>& gradients) {
+  for (const named_tensor& g : gradients)
+    expects<value_error>(std::ranges::count(weights, g.first, &named_tensor::first) > 0,
+                         "[optimizer] the layer trains no parameter ", g.first);
+  return paired(weights, gradients, {});
+}
+
+FMOE_INLINE void optimizer_state::make(const std::vector<weight_gradient>& pairs) {
   for (const weight_gradient& p : pairs) {
-    const any_tensor value = p.weight.parameter.value();
+    const any_tensor& value = p.weight;
     const dtype type = trained_type(value.type);
-    weight_state s{p.weight.name.name, {}, {}, {}};
+    weight_state s{p.name, {}, {}, {}};
     if (value.type != type) s.master = as_floats(value);
-    if (keeps_first) s.first = zeros_like(value, type);
     if (!second_.empty()) s.second = zeros_like(value, type);
     states_.push_back(std::move(s));
   }
@@ -69,8 +82,8 @@ FMOE_INLINE void optimizer_state::make(const std::vector<weight_gradient>& pairs
 
 FMOE_INLINE void optimizer_state::check(const std::vector<weight_gradient>& pairs) const {
   for (const weight_gradient& p : pairs) {
-    const any_tensor value = p.weight.parameter.value();
-    const std::string& name = p.weight.name.name;
+    const std::string& name = p.name;
+    const any_tensor& value = p.weight;
     const auto found = std::ranges::find(states_, name, &weight_state::name);
     expects<value_error>(found != states_.end(), "[optimizer] the state has no numbers for ", name,
                          ": an optimizer belongs to one layer");
@@ -88,21 +101,26 @@ FMOE_INLINE void optimizer_state::check(const std::vector<weight_gradient>& pair
 FMOE_INLINE void optimizer_state::step(std::vector<weight_gradient> pairs, bool keeps_first,
                                        bool leaves_others,
                                        const std::function<void(const weight_update&)>& update) {
-  if (states_.empty()) make(pairs, keeps_first);
+  if (states_.empty()) make(pairs);
   check(pairs);
+  const auto state_of = [&](const weight_gradient& p) -> weight_state& {
+    return *std::ranges::find(states_, p.name, &weight_state::name);
+  };
+  for (const weight_gradient& p : pairs)
+    if (weight_state& s = state_of(p); keeps_first && s.first.empty())
+      s.first = zeros_like(p.weight, p.type);
   ++steps_;
   const auto written = [](const any_tensor& t) -> void* {
     return t.empty() ? nullptr : t.elements->written();
   };
   for (weight_gradient& p : pairs) {
     if (p.sparse) p.sparse->leaves_others = leaves_others;
-    const any_tensor value = p.weight.parameter.value();
-    const weight_state& s = *std::ranges::find(states_, p.weight.name.name, &weight_state::name);
-    void* const weights = written(value);
+    const weight_state& s = state_of(p);
+    void* const weights = written(p.weight);
     void* const master = written(s.master);
-    update({p.type, value.type, master == nullptr ? weights : master,
+    update({p.type, p.weight.type, master == nullptr ? weights : master,
             master == nullptr ? nullptr : weights, p.gradient, written(s.first), written(s.second),
-            element_count(value.shape), p.sparse});
+            element_count(p.weight.shape), p.sparse});
   }
 }
 

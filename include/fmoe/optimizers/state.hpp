@@ -3,9 +3,11 @@
 // weights of 16 bits, by the names of the parameters.
 #pragma once
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmoe/arrays/released.hpp>
@@ -41,20 +43,31 @@ std::vector<sparse_part> sparse_parts(const Layer&) {
   return {};
 }
 
-// A parameter that a step changes, and its gradient.
+// A parameter or a gradient, by the parameter's name in files.
+using named_tensor = std::pair<std::string, any_tensor>;
+
+// Returns all parameters, or those that hold something and are trained, each under its first name.
+std::vector<named_tensor> named_tensors(const std::vector<released_parameter>& all);
+std::vector<named_tensor> trained_tensors(const std::vector<released_parameter>& all);
+
+// A parameter that a step changes, and its gradient, which somebody else holds.
 struct weight_gradient {
-  released_parameter weight;
+  std::string name;
+  any_tensor weight;
   dtype type;
   const void* gradient;
   std::optional<row_update> sparse{};
 };
 
-// Pairs the trained parameters of a layer with their gradients. Throws value_error if a parameter
-// has no gradient, or one of another shape or type: weights of 16 bits have gradients of float, and
-// others of their own type; or if it has 8 bits.
-std::vector<weight_gradient> paired(const std::vector<released_parameter>& weights,
-                                    const std::vector<released_parameter>& gradients,
+// Pairs trained parameters with their gradients. Throws value_error if a parameter has no gradient,
+// or one of another shape or type: weights of 16 bits have gradients of float, and others of their
+// own type; or if it has 8 bits.
+std::vector<weight_gradient> paired(const std::vector<named_tensor>& weights,
+                                    const std::vector<named_tensor>& gradients,
                                     const std::vector<sparse_part>& sparse);
+// The same of dense gradients alone. Throws value_error, too, if one has the name of no parameter.
+std::vector<weight_gradient> paired_by_name(const std::vector<named_tensor>& weights,
+                                            const std::vector<named_tensor>& gradients);
 
 // The numbers that a rule needs for each element of a parameter.
 struct weight_state {
@@ -72,10 +85,13 @@ class optimizer_state {
         second_(std::move(second)) {}
 
   std::size_t steps() const { return steps_; }
+  // False until a step keeps the first average.
+  bool has_first() const { return !states_.empty() && !states_.front().first.empty(); }
 
   // Counts a step and calls update(arrays) for each parameter. The first step makes the state,
-  // zeros and masters. If it `leaves_others`, a sparse gradient changes its own rows alone. Throws
-  // value_error if a parameter does not fit the state, before any weight is changed.
+  // zeros and masters, and the first step that keeps the first average makes that. If it
+  // `leaves_others`, a sparse gradient changes its own rows alone. Throws value_error if a
+  // parameter does not fit the state, before any weight is changed.
   void step(std::vector<weight_gradient> pairs, bool keeps_first, bool leaves_others,
             const std::function<void(const weight_update&)>& update);
 
@@ -83,7 +99,7 @@ class optimizer_state {
   void load(const std::filesystem::path& file);
 
  private:
-  void make(const std::vector<weight_gradient>& pairs, bool keeps_first);
+  void make(const std::vector<weight_gradient>& pairs);
   void check(const std::vector<weight_gradient>& pairs) const;
 
   std::string kind_, first_, second_;
@@ -94,11 +110,29 @@ class optimizer_state {
 // Throws value_error unless a setting is at least 0 and finite, and, if it `is_part`, less than 1.
 void check_setting(const char* optimizer, const char* name, double value, bool is_part);
 
-template <class Layer, class Gradients>
+template <has_released_names Layer, has_released_names Gradients>
 std::vector<weight_gradient> weight_gradients(Layer& layer, const Gradients& gradients) {
-  return paired(released_parameters(layer), released_parameters(only_listed(gradients)),
+  return paired(trained_tensors(released_parameters(layer)),
+                named_tensors(released_parameters(only_listed(gradients))),
                 sparse_parts(gradients));
 }
+
+// The same for a layer whose kind is known at run time, which lists its parameters itself.
+template <class Layer>
+  requires requires(const Layer& l) { l.parameters().front().trained; }
+std::vector<weight_gradient> weight_gradients(const Layer& layer,
+                                              const std::vector<named_tensor>& gradients) {
+  std::vector<named_tensor> trained;
+  for (const auto& p : layer.parameters()) {
+    const auto is_it = [&](const named_tensor& t) { return t.second.elements == p.value.elements; };
+    if (p.trained && std::ranges::none_of(trained, is_it)) trained.emplace_back(p.name, p.value);
+  }
+  return paired_by_name(trained, gradients);
+}
+
+// A layer that a step changes by these gradients.
+template <class Layer, class Gradients>
+concept trained_by = requires(Layer& l, const Gradients& g) { weight_gradients(l, g); };
 
 }  // namespace fmoe::detail
 
