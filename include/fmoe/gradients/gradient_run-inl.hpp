@@ -90,7 +90,8 @@ FMOE_INLINE gradient_graph_results gradient_graph(
     cotangents = {in.loss->weight ? *in.loss->weight
                                   : ir::constant(g, {}, [](extent) { return 1.f; })};
   }
-  gradient_graph_results results{ir::node_list(in.y), {}, {}, {}, {}, in.given == in.dy};
+  gradient_graph_results results{ir::node_list(in.y),          {}, {}, {}, {},
+                                 !in.loss && in.given == in.dy};
   vector<ir::node_id> wanted = in.x;
   for (extent i = 0; i < parameters.size(); ++i) {
     const any_tensor own = parameters[i].parameter.value();
