@@ -99,4 +99,4 @@ def auxk(y: Any, target: Any, units: Any, dead: Any, decoder: Any, k: int) -> Ex
     outputs, where e = target - y has no gradient and z are the k greatest dead units. Units are those before the selection, and not
     negative; `dead` is 1 for dead units and 0 for the others.
     """
-    return _core.auxk(*map(expression, (y, target, units, dead, decoder)), count(k, "k"))
+    return _core.auxk(expression(y), expression(target), expression(units), expression(dead), expression(decoder), count(k, "k"))

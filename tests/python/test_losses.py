@@ -140,7 +140,7 @@ def test_a_step_takes_a_loss_or_its_slope():
     for without in (by_slope, plain):
         with pytest.raises(TypeError, match="the step has no loss"):
             without.loss
-    with pytest.raises(TypeError, match="takes x and 1 array behind it, and not 2"):
+    with pytest.raises(TypeError, match="the step takes 2 arrays, and not 3"):
         step(x, t, t)
     with pytest.raises(fmoe.ShapeError, match="axis 0 of the rows of input 1 is 4"):
         step(x, t[:, :4])

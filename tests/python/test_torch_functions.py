@@ -107,7 +107,7 @@ def test_an_expression_is_a_module():
 def test_what_a_function_does_not_do_is_refused():
     given = tensors((5, 4), (4, 6), (6, 4, 3))
     (g,) = torch.autograd.grad(mixture(*given).sum(), given[0], create_graph=True)
-    with pytest.raises(RuntimeError, match="differentiate twice"):
+    with pytest.raises(RuntimeError, match="no second derivatives"):
         g.sum().backward()
     with pytest.raises(RuntimeError, match="torch.func.grad"):
         torch.func.grad(lambda x: mixture(x, *given[1:]).sum())(given[0])

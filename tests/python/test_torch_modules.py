@@ -375,9 +375,9 @@ def test_torch_compile_lets_a_layer_through():
         step(torch.randn(5, 10))
     weights, statistics = m._weights()
     plain = [w.detach() for w in weights]
-    torch.library.opcheck(torch.ops.fmoe.layer.default, (x, weights, statistics, m._handle, False, 0, "y,coefficients"))
+    torch.library.opcheck(torch.ops.fmoe.layer.default, (x, [], weights, statistics, m._handle, False, 0, "y,coefficients"))
     dy = [torch.randn(8, 1, 7)]
-    given = dy, x.detach().unsqueeze(1), plain, statistics, m._handle, False, 0, "y"
+    given = dy, x.detach().unsqueeze(1), [], plain, statistics, m._handle, False, 0, "y"
     torch.library.opcheck(torch.ops.fmoe.layer_gradients.default, given)
     torch.library.opcheck(torch.ops.fmoe.update_statistics.default, (x.detach(), plain, statistics, m._handle, 0.1))
 
@@ -517,7 +517,7 @@ def test_weights_on_meta_are_refused():
     state = m.state_dict()
     wanted = m(x)
     for away in (copy.deepcopy(m).to("meta"), copy.deepcopy(copy.deepcopy(m).to("meta"))):
-        for call in (away, lambda x: torch.ops.fmoe.layer(x, *away._weights(), away._handle, False, 0, "y")):
+        for call in (away, lambda x: torch.ops.fmoe.layer(x, [], *away._weights(), away._handle, False, 0, "y")):
             with pytest.raises(ValueError, match="weights are on meta: they have no numbers"):
                 call(x)
         with pytest.raises(ValueError, match="weights are on meta"):

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from .._arrays import readable, shown
 from .._core import DomainError, Expression
@@ -35,7 +34,6 @@ def function(f: _Maker) -> Callable[..., Any]:
     if not callable(f):
         raise TypeError(f"fmoe.torch.function takes a function of expressions, and not {shown(f)}")
 
-    @torch.compiler.disable
     @functools.wraps(f)
     def call(*tensors: Tensor) -> Any:
         for i, x in enumerate(tensors):
@@ -43,10 +41,11 @@ def function(f: _Maker) -> Callable[..., Any]:
                 raise TypeError(f"argument {i} is of type {type(x).__name__}, and a tensor of PyTorch is expected")
         if tensors:
             expects_reverse_mode(tensors[0], tensors[1:])
-        is_one, *made = _Evaluated.apply(f, *tensors)
-        return made[0] if is_one else tuple(made)
+        is_one, *results = _Evaluated.apply(f, *tensors)
+        return results[0] if is_one else tuple(results)
 
-    return call
+    made: Callable[..., Any] = torch.compiler.disable(call)  # type: ignore[no-untyped-call]
+    return made
 
 
 class Function(nn.Module):
@@ -92,14 +91,25 @@ class _Evaluated(torch.autograd.Function):
         return is_one, *(y.to(type) for y in made)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, _: None, *dy: Tensor) -> Any:
-        operands = _operands(ctx.saved_tensors)
-        results, _ = _results(ctx.f, operands)
-        wanted = [x for x, needs in zip(operands, ctx.needs_input_grad[1:], strict=True) if needs]
-        made = iter(_gradients(results, [readable(d.detach()) for d in dy], wanted))
-        gradients = [next(made) if needs else None for needs in ctx.needs_input_grad[1:]]
-        return None, *(None if g is None else g.to(x.dtype) for g, x in zip(gradients, ctx.saved_tensors, strict=True))
+        return None, *_Backward.apply(ctx.f, ctx.needs_input_grad[1:], len(dy), *dy, *ctx.saved_tensors)
+
+
+class _Backward(torch.autograd.Function):
+    """The gradients of _Evaluated, which have none."""
+
+    @staticmethod
+    def forward(ctx: Any, f: _Maker, needs: Sequence[bool], results: int, *tensors: Tensor) -> Any:
+        dy, saved = tensors[:results], tensors[results:]
+        operands = _operands(saved)
+        wanted = [x for x, is_wanted in zip(operands, needs, strict=True) if is_wanted]
+        made = iter(_gradients(_results(f, operands)[0], [readable(d.detach()) for d in dy], wanted))
+        gradients = [next(made) if is_wanted else None for is_wanted in needs]
+        return tuple(None if g is None else g.to(x.dtype) for g, x in zip(gradients, saved, strict=True))
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError("fmoe has no second derivatives in PyTorch: fmoe.gradient of a gradient has them")
 
 
 def _operands(tensors: Sequence[Tensor]) -> list[Expression]:

@@ -334,8 +334,8 @@ class MuMoE(Made):
         norm = {"bn": "batch", "ln": "layer", None: "none"}[normalization]
         super().__init__(arrays, {"activation": activation_name(act), "norm": norm})
 
-    def forward(self, x: Tensor, outputs: Any = None) -> Any:
-        return super().forward(x.unsqueeze(1) if x.dim() == 2 else x, outputs)
+    def forward(self, x: Tensor, outputs: Any = None, routing: Any = None) -> Any:
+        return super().forward(x.unsqueeze(1) if x.dim() == 2 else x, outputs, routing)
 
 
 def numbered(name: str, parts: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from ._modules import Made, activation_name, normal
 
 
 def _router(hidden_size: int, heads: int, experts: int) -> dict[str, Tensor]:
-    arrays = {}
+    arrays: dict[str, Tensor] = {}
     for i in (1, 2):
         arrays[f"w{i}.weight"] = normal(heads * experts, hidden_size)
         arrays[f"norm{i}.running_mean"] = torch.zeros(heads)
@@ -28,7 +28,7 @@ def _experts(hidden_size: int, moe_dim: int, experts: int, form: str) -> dict[st
         return {"u.weight": normal(h, d), "u.bias": torch.zeros(h), "v.weight": normal(d, h), "b": torch.zeros(s, d)}
     if form != "vertical":
         raise ValueError(f'moe_decompose is "vertical" or "horizontal", and not {form}')
-    arrays = {}
+    arrays: dict[str, Tensor] = {}
     for i in (1, 2):
         arrays |= {f"u{i}.weight": normal(h // 2, d), f"u{i}.bias": torch.zeros(h // 2)}
         arrays |= {f"v{i}{j}.weight": normal(half, h // 2) for j in (1, 2)}
@@ -103,7 +103,7 @@ class MonetRouter(nn.Module):
         if k > moe_experts:
             raise ValueError(f"moe_topk is {k}, and a head has {moe_experts} experts")
         self.heads, self.epsilon = moe_heads, epsilon
-        self.quantile = float(torch.distributions.Normal(0.0, 1.0).icdf(torch.tensor(1 - k / moe_experts)))
+        self.quantile = float(torch.special.ndtri(torch.tensor(1 - k / moe_experts)))
         arrays = _router(hidden_size, moe_heads, moe_experts)
         for i in (1, 2):
             self.add_module(f"w{i}", nn.Linear(hidden_size, moe_heads * moe_experts, bias=False))

@@ -46,7 +46,8 @@ def uniformity(g1: Tensor, g2: Tensor, floor: float = 1e-10) -> Tensor:
         raise ValueError(f"the floor is {floor}, and a number between 0 and 1 is expected")
     _routing(g1, _same(g1, g2, "g2"))
     means = [g.reshape(-1, *g.shape[-2:]).mean(0) for g in (g1, g2)]
-    return -sum(m.clamp_min(floor).log().mean() for m in means) / 2
+    first, second = (m.clamp_min(floor).log().mean() for m in means)
+    return -(first + second) / 2
 
 
 def ambiguity(g1: Tensor, g2: Tensor) -> Tensor:
