@@ -11,12 +11,14 @@ from . import losses
 from ._authors import from_torch
 from ._functions import Function, function
 from ._mixtures import PEER, SAE, MoE, TuckerMuMoE
+from ._models import Hooked, Recovered, cross_entropy_recovered, replace
 from ._modules import AoE, Layer, MuMoE, MxD, Transcoder, load
 from ._monet import Monet, MonetExperts, MonetRouter
 
 __all__ = [
     "AoE",
     "Function",
+    "Hooked",
     "Layer",
     "MoE",
     "Monet",
@@ -25,11 +27,14 @@ __all__ = [
     "MuMoE",
     "MxD",
     "PEER",
+    "Recovered",
     "SAE",
     "Transcoder",
     "TuckerMuMoE",
+    "cross_entropy_recovered",
     "from_torch",
     "function",
     "load",
     "losses",
+    "replace",
 ]
