@@ -30,6 +30,8 @@ TEMPLATE_TEST_CASE("entmax sums to 1, also where all scores are nearly equal", "
     for (const T base : {T(0), T(1000)})
       for (const T spread : {T(0), T(6.1e-5), T(1e-3), T(1)})
         for (const extent n : std::initializer_list<extent>{1, 2, 17, 100, 767, 3000, 20000}) {
+          // Sanitizers take a second for each of the longest rows, which round most near 1,000.
+          if (n == 20000 && !(base == 1000 && spread == T(6.1e-5))) continue;
           std::vector<T> x(n);
           for (T& v : x) v = base + spread * std::uniform_real_distribution<T>(0, 1)(engine);
           INFO("alpha " << alpha << " base " << base << " spread " << spread << " n " << n);

@@ -61,6 +61,7 @@ TEMPLATE_TEST_CASE("sums over tokens by gemm have the bits of plain sums", "[cpu
     for (const extent columns : {extent{32}, extent{77}, extent{150}})
       for (const extent tokens : {extent{0}, extent{1}, extent{31}, extent{32}, extent{75}})
         for (const bool swapped : {false, true}) {
+          if (rows == 520 && columns != 77) continue;  // which takes sanitizers long
           INFO(rows << " x " << columns << " of " << tokens << (swapped ? ", swapped" : ""));
           plan::token_sum_step s;
           s.b.storage = 0;
