@@ -167,6 +167,32 @@ TEST_CASE("a layer known at run time trains by a loss, and by its slope", "[dyna
   CHECK(made.are(layer_gradients<mxd<>, float>{y, dx, typed_slope.gradients()}));
 }
 
+TEST_CASE("a loss of the weights alone counts once, however many tokens there are", "[dynamic]") {
+  const auto typed = decoders();
+  const dynamic::layer layer(typed);
+  const dynamic::expression w(typed.scales);
+  auto step = dynamic::compile_gradients(layer, {layer(dynamic::input(0))},
+                                         {dynamic::einsum("no,no->", {w, w})}, tokens);
+  REQUIRE(step.given() == 0);
+  const results made(step);
+  auto arrays = made.arrays();
+  arrays.erase(arrays.begin() + 1);  // there is no dy
+  step(arrays);
+  double squares = 0;
+  for (extent i = 0; i < typed.scales.size(); ++i) {
+    const auto number = static_cast<double>(typed.scales.data()[i]);
+    squares += number * number;
+  }
+  CHECK(step.loss() == Approx(squares).epsilon(1e-6));
+  for (extent k = 0; k < made.gradients.size(); ++k) {
+    const auto* const g = reinterpret_cast<const float*>(made.gradients[k].elements->data());
+    const bool is_it =
+        step.parameters()[k].value.elements->same_elements(*typed.scales.shared_storage());
+    for (extent i = 0; i < detail::element_count(made.gradients[k].shape); ++i)
+      CHECK(g[i] == (is_it ? 2 * typed.scales.data()[i] : 0.F));
+  }
+}
+
 TEST_CASE("what a selection keeps is a result of its layer", "[dynamic]") {
   const auto typed = decoders();
   const dynamic::layer layer(typed);
